@@ -27,9 +27,9 @@ mod settings;
 mod speculation;
 mod table;
 mod terminal;
+mod text_windows;
 mod trust;
 mod units;
-mod windows;
 mod workers;
 
 use std::ffi::OsString;

@@ -32,22 +32,22 @@ pub(crate) struct CpuPlan {
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
     binding: Binding,
-    scratch: Arc<Scratch>,
+    scratch: Arc<StreamScratch>,
     effort: Arc<Effort>,
 }
 
 /// Scratch memory of a stream, for the one plan that runs; plans that only exist have none.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct StreamScratch {
     lines: Mutex<Vec<Line>>,
     /// Bytes that a plan may need.
     limit: usize,
 }
 
-impl Scratch {
+impl StreamScratch {
     /// Scratch memory of at most so many bytes; where there is a limit, much of it is not kept either.
-    pub(crate) fn new(limit: Option<usize>) -> Scratch {
-        Scratch { lines: Mutex::new(Vec::new()), limit: limit.unwrap_or(usize::MAX) }
+    pub(crate) fn new(limit: Option<usize>) -> StreamScratch {
+        StreamScratch { lines: Mutex::new(Vec::new()), limit: limit.unwrap_or(usize::MAX) }
     }
 }
 
@@ -64,7 +64,7 @@ impl CpuPlan {
         (level, grain): (Level, Grain),
         pool: Arc<Pool>,
         cancel: Arc<AtomicBool>,
-        (scratch, effort): (Arc<Scratch>, Arc<Effort>),
+        (scratch, effort): (Arc<StreamScratch>, Arc<Effort>),
         work: Work<'_>,
     ) -> Result<CpuPlan, Error> {
         let mut plan = CpuPlan { level, grain, pool, cancel, binding: Binding::default(), scratch, effort };

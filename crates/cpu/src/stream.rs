@@ -11,7 +11,7 @@ use oxcart_backend::{Device, Error, Guid, Plan, Stream, StreamOptions, Work};
 use crate::device::{CpuDevice, NAME};
 use crate::job::{Effort, Grain, WorkDone};
 use crate::os::affinity;
-use crate::plan::{CpuPlan, Scratch};
+use crate::plan::{CpuPlan, StreamScratch};
 use crate::pool::Pool;
 use crate::simd::Level;
 
@@ -23,7 +23,7 @@ pub struct CpuStream {
     grain: Grain,
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
-    scratch: Arc<Scratch>,
+    scratch: Arc<StreamScratch>,
     effort: Arc<Effort>,
 }
 
@@ -38,7 +38,7 @@ impl CpuStream {
             reason: format!("cannot start its threads: {error}"),
         };
         let pool = Arc::new(Pool::new(options).map_err(failed)?);
-        let scratch = Arc::new(Scratch::new(options.max_scratch));
+        let scratch = Arc::new(StreamScratch::new(options.max_scratch));
         Ok(CpuStream { device, level, grain, pool, cancel: Arc::default(), scratch, effort: Arc::default() })
     }
 

@@ -2,7 +2,7 @@
 
 use oxcart_tensor::TensorId;
 
-use crate::memory::PlanError;
+use crate::memory::MemoryPlanError;
 
 /// Why a graph could not be scheduled or run.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum Error {
     Tensor(#[from] oxcart_tensor::Error),
     /// The tensors do not fit.
     #[error(transparent)]
-    Memory(#[from] PlanError),
+    Memory(#[from] MemoryPlanError),
     /// A scheduler without devices.
     #[error("a scheduler needs at least one stream")]
     NoStreams,

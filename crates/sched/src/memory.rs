@@ -56,7 +56,7 @@ mod uses;
 mod whole;
 
 pub use check::Flaw;
-pub use error::PlanError;
+pub use error::MemoryPlanError;
 pub use free_list::FreeList;
 pub use plan::{MemoryPlan, PoolPlan, Spot};
 pub use planner::{Planner, plan};

@@ -16,8 +16,8 @@ use crate::printable;
 use crate::progress::Progress;
 use crate::quantity::counted;
 use crate::terminal::Terminal;
+use crate::text_windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 use crate::units;
-use crate::windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 
 /// Measure which weights of a model matter most, for quantize --imatrix
 ///

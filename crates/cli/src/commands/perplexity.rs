@@ -14,8 +14,8 @@ use crate::printable;
 use crate::progress::Progress;
 use crate::quantity::counted;
 use crate::terminal::Terminal;
+use crate::text_windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 use crate::units;
-use crate::windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 
 /// Measure how well a model predicts a text
 ///

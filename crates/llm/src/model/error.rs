@@ -20,7 +20,7 @@ pub enum Error {
     Schedule(#[from] oxcart_sched::Error),
     /// Memory that cannot be planned.
     #[error(transparent)]
-    Memory(#[from] oxcart_sched::memory::PlanError),
+    Memory(#[from] oxcart_sched::memory::MemoryPlanError),
     /// A graph that cannot be built.
     #[error(transparent)]
     Tensor(#[from] oxcart_tensor::Error),

@@ -11,7 +11,7 @@ use oxcart_tensor::graph::Flags;
 use thiserror::Error;
 
 use super::Request;
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 use super::plan::{MemoryPlan, Spot};
 use super::planner::check_pools;
 use super::timeline::{Action, Timeline, in_order};
@@ -22,7 +22,7 @@ use super::timeline::{Action, Timeline, in_order};
 pub enum Flaw {
     /// The request itself makes no sense.
     #[error(transparent)]
-    Request(#[from] PlanError),
+    Request(#[from] MemoryPlanError),
     /// A tensor needs memory and has none.
     #[error("{tensor} has no place")]
     Missing {

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Why there is no plan.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PlanError {
+pub enum MemoryPlanError {
     /// A bounded allocator is full, or too fragmented.
     #[error(
         "no room for {tensor}: it needs {size} bytes, the largest free block has {largest} of {capacity}"

@@ -6,7 +6,7 @@
 //! Invariant: free blocks are sorted, lie apart from each other with at least one byte in between, are not empty, and
 //! start and end at multiples of the alignment. [`FreeList::check`] verifies it.
 
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 
 /// Room without a bound, for measuring: half of what can be addressed, so that no sum overflows.
 const UNBOUNDED: usize = usize::MAX / 2;
@@ -37,7 +37,7 @@ impl Block {
 ///
 /// let full = list.allocate(4096, || "d".into()).unwrap_err();
 /// assert_eq!(full.to_string(), "no room for d: it needs 4096 bytes, the largest free block has 768 of 1024");
-/// # Ok::<(), oxcart_sched::memory::PlanError>(())
+/// # Ok::<(), oxcart_sched::memory::MemoryPlanError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct FreeList {
@@ -63,9 +63,13 @@ impl FreeList {
     }
 
     /// Takes `size` bytes and says where they begin. `label` names the tensor in case there is no room.
-    pub fn allocate(&mut self, size: usize, label: impl FnOnce() -> String) -> Result<usize, PlanError> {
+    pub fn allocate(
+        &mut self,
+        size: usize,
+        label: impl FnOnce() -> String,
+    ) -> Result<usize, MemoryPlanError> {
         let refuse = |largest, list: &FreeList| {
-            Err(PlanError::OutOfSpace { tensor: label(), size, largest, capacity: list.capacity })
+            Err(MemoryPlanError::OutOfSpace { tensor: label(), size, largest, capacity: list.capacity })
         };
         let Some(padded) = size.checked_next_multiple_of(self.alignment) else { return refuse(0, self) };
         match self.best_hole(padded).or_else(|| self.tail(padded)) {

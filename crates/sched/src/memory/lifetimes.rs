@@ -9,7 +9,7 @@ use oxcart_tensor::TensorId;
 
 use super::Request;
 use super::blocks::{Blocks, NONE};
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 use super::uses::{Newcomer, Uses};
 use crate::program::Program;
 
@@ -54,7 +54,7 @@ impl Lifetimes {
         program: &Program,
         uses: &Uses,
         reuse: Reuse,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), MemoryPlanError> {
         self.pools.iter_mut().for_each(Blocks::clear);
         self.pools.resize_with(request.pools.len(), Blocks::default);
         self.tenants.clear();
@@ -77,7 +77,7 @@ struct Moving<'a, 'g> {
 
 impl Moving<'_, '_> {
     /// Finds room for a tensor, unless it was there before.
-    fn add(&mut self, newcomer: &Newcomer) -> Result<(), PlanError> {
+    fn add(&mut self, newcomer: &Newcomer) -> Result<(), MemoryPlanError> {
         let Newcomer { id, pool, birth, size, .. } = *newcomer;
         if self.to.block_of[id.index()] != NONE {
             return Ok(());
@@ -92,7 +92,7 @@ impl Moving<'_, '_> {
             }
             None => blocks.add(size, birth, death).ok_or_else(|| {
                 let tensor = self.request.graph.label(id);
-                PlanError::Overflow { tensor, pool: pool.into() }
+                MemoryPlanError::Overflow { tensor, pool: pool.into() }
             })?,
         };
         self.to.block_of[id.index()] = block;

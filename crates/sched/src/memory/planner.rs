@@ -1,7 +1,7 @@
 //! From a request to a plan.
 
 use super::blocks::NONE;
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 use super::lifetimes::{Lifetimes, Reuse};
 use super::plan::{MemoryPlan, PoolPlan, Resident, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
@@ -36,7 +36,7 @@ pub(super) struct Placed {
 }
 
 /// Makes a single plan; see [`Planner::plan`].
-pub fn plan(request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
+pub fn plan(request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, MemoryPlanError> {
     Planner::default().plan(request, strategy)
 }
 
@@ -47,7 +47,7 @@ impl Planner {
     }
 
     /// Places all tensors of a graph that are in order and have no storage yet.
-    pub fn plan(&mut self, request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
+    pub fn plan(&mut self, request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, MemoryPlanError> {
         self.with_program(request, |planner, program| planner.plan_program(request, program, strategy))
     }
 
@@ -73,7 +73,7 @@ impl Planner {
         request: &Request<'_>,
         program: &Program,
         strategy: Strategy,
-    ) -> Result<MemoryPlan, PlanError> {
+    ) -> Result<MemoryPlan, MemoryPlanError> {
         self.find_uses(request, program)?;
         self.place(request, program, strategy)
     }
@@ -82,8 +82,8 @@ impl Planner {
     fn with_program<T>(
         &mut self,
         request: &Request<'_>,
-        work: impl FnOnce(&mut Planner, &Program) -> Result<T, PlanError>,
-    ) -> Result<T, PlanError> {
+        work: impl FnOnce(&mut Planner, &Program) -> Result<T, MemoryPlanError>,
+    ) -> Result<T, MemoryPlanError> {
         let timeline = Timeline::new(request)?;
         let mut program = std::mem::take(&mut self.program);
         program.read(request.graph, timeline.positions());
@@ -92,7 +92,7 @@ impl Planner {
         done
     }
 
-    fn find_uses(&mut self, request: &Request<'_>, program: &Program) -> Result<(), PlanError> {
+    fn find_uses(&mut self, request: &Request<'_>, program: &Program) -> Result<(), MemoryPlanError> {
         check_pools(request)?;
         self.uses.find(request, &Timeline::new(request)?, program)
     }
@@ -103,7 +103,7 @@ impl Planner {
         request: &Request<'_>,
         program: &Program,
         strategy: Strategy,
-    ) -> Result<MemoryPlan, PlanError> {
+    ) -> Result<MemoryPlan, MemoryPlanError> {
         let placed = match strategy {
             Strategy::Whole => self.place_whole(request, program)?,
             Strategy::Online => {
@@ -122,7 +122,11 @@ impl Planner {
         Ok(plan)
     }
 
-    fn place_whole(&mut self, request: &Request<'_>, program: &Program) -> Result<Vec<Placed>, PlanError> {
+    fn place_whole(
+        &mut self,
+        request: &Request<'_>,
+        program: &Program,
+    ) -> Result<Vec<Placed>, MemoryPlanError> {
         self.shared.find(request, program, &self.uses, Reuse::RootsAndViews)?;
         let mut placed = Vec::with_capacity(request.pools.len());
         for (&pool, blocks) in request.pools.iter().zip(&mut self.shared.pools) {
@@ -198,13 +202,13 @@ impl Suited<'_> {
 }
 
 /// Whether pools are what they should be.
-pub(super) fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
+pub(super) fn check_pools(request: &Request<'_>) -> Result<(), MemoryPlanError> {
     let (given, tensors) = (request.pool_of.len(), request.graph.len());
     if given < tensors {
-        return Err(PlanError::PoolsMissing { tensors, given });
+        return Err(MemoryPlanError::PoolsMissing { tensors, given });
     }
     match request.pools.iter().position(|pool| !pool.alignment.is_power_of_two()) {
-        Some(pool) => Err(PlanError::Alignment { pool, alignment: request.pools[pool].alignment }),
+        Some(pool) => Err(MemoryPlanError::Alignment { pool, alignment: request.pools[pool].alignment }),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use super::Request;
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 
 /// A copy that fills a leaf in the course of the run, just before a node: how a result of one device gets to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Steps {
 impl Steps {
     /// Groups given by positions in [`Graph::nodes`]. Every node stands in exactly one group, and not in an earlier
     /// one than the nodes it reads.
-    pub fn new<G>(graph: &Graph, groups: impl IntoIterator<Item = G>) -> Result<Steps, PlanError>
+    pub fn new<G>(graph: &Graph, groups: impl IntoIterator<Item = G>) -> Result<Steps, MemoryPlanError>
     where
         G: IntoIterator<Item = usize>,
     {
@@ -44,7 +44,7 @@ impl Steps {
         let mut steps = Steps { order: Vec::with_capacity(nodes.len()), step_of: vec![UNSET; nodes.len()] };
         for (step, group) in groups.into_iter().enumerate() {
             for position in group {
-                let refuse = |reason| PlanError::Step { step, position, reason };
+                let refuse = |reason| MemoryPlanError::Step { step, position, reason };
                 let place = steps.step_of.get_mut(position).ok_or(refuse("is past the last one"))?;
                 if *place != UNSET {
                     return Err(refuse("is in a step already"));
@@ -57,7 +57,7 @@ impl Steps {
         Ok(steps)
     }
 
-    fn check_sources(&self, graph: &Graph) -> Result<(), PlanError> {
+    fn check_sources(&self, graph: &Graph) -> Result<(), MemoryPlanError> {
         // By tensor: the step after which it can be read.
         let mut ready = vec![0; graph.len()];
         for (&id, &step) in graph.nodes().iter().zip(&self.step_of) {
@@ -65,9 +65,9 @@ impl Steps {
         }
         for (position, node) in in_order(graph, graph.nodes()).enumerate() {
             let step = self.step_of[position];
-            let refuse = |reason| PlanError::Step { step: step as usize, position, reason };
+            let refuse = |reason| MemoryPlanError::Step { step: step as usize, position, reason };
             if step == u32::MAX {
-                return Err(PlanError::Timeline { reason: "a node is in no step" });
+                return Err(MemoryPlanError::Timeline { reason: "a node is in no step" });
             }
             if node.sources().flatten().any(|source| ready[source.id().index()] > step) {
                 return Err(refuse("reads the result of a later step"));
@@ -105,14 +105,14 @@ pub(super) struct Timeline<'g> {
 }
 
 impl<'g> Timeline<'g> {
-    pub(super) fn new(request: &Request<'g>) -> Result<Timeline<'g>, PlanError> {
+    pub(super) fn new(request: &Request<'g>) -> Result<Timeline<'g>, MemoryPlanError> {
         let count = request.graph.nodes().len();
         // Twice, in case that every node has transfers in front of it.
         if count.saturating_add(request.transfers.len()) > u32::MAX as usize / 2 - 1 {
-            return Err(PlanError::Timeline { reason: "there are more nodes than moments" });
+            return Err(MemoryPlanError::Timeline { reason: "there are more nodes than moments" });
         }
         if request.steps.is_some_and(|steps| steps.order.len() != count) {
-            return Err(PlanError::Timeline { reason: "the steps were made for another graph" });
+            return Err(MemoryPlanError::Timeline { reason: "the steps were made for another graph" });
         }
         let mut timeline = Timeline { steps: request.steps, count, fills: Vec::new() };
         for transfer in request.transfers {
@@ -123,15 +123,19 @@ impl<'g> Timeline<'g> {
         Ok(timeline)
     }
 
-    fn fill(&self, graph: &'g Graph, transfer: &Transfer) -> Result<Fill<'g>, PlanError> {
+    fn fill(&self, graph: &'g Graph, transfer: &Transfer) -> Result<Fill<'g>, MemoryPlanError> {
         if transfer.before >= self.count {
-            return Err(PlanError::Timeline { reason: "a transfer is before a node that does not exist" });
+            return Err(MemoryPlanError::Timeline {
+                reason: "a transfer is before a node that does not exist",
+            });
         }
-        let unknown = |_| PlanError::Timeline { reason: "a transfer names a tensor of another graph" };
+        let unknown = |_| MemoryPlanError::Timeline { reason: "a transfer names a tensor of another graph" };
         let from = graph.tensor(transfer.from).map_err(unknown)?;
         let to = graph.tensor(transfer.to).map_err(unknown)?;
         if !to.is_leaf() {
-            return Err(PlanError::Timeline { reason: "a transfer writes a tensor that is not a leaf" });
+            return Err(MemoryPlanError::Timeline {
+                reason: "a transfer writes a tensor that is not a leaf",
+            });
         }
         Ok(Fill { step: self.step_of(transfer.before), from, to })
     }

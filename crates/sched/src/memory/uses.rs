@@ -7,7 +7,7 @@ use oxcart_tensor::TensorId;
 use oxcart_tensor::graph::Flags;
 
 use super::blocks::NONE;
-use super::error::PlanError;
+use super::error::MemoryPlanError;
 use super::timeline::{Action, Timeline};
 use super::{Pool, Request};
 use crate::program::{Leaf, Program, Read, Running, Unread};
@@ -56,7 +56,7 @@ impl Uses {
         request: &Request<'_>,
         timeline: &Timeline<'_>,
         program: &Program,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), MemoryPlanError> {
         self.newcomers.clear();
         self.newcomers.reserve(program.running().len());
         self.of.clear();
@@ -114,7 +114,7 @@ impl Uses {
         node: &Running,
         reads: &[Read],
         now: u32,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), MemoryPlanError> {
         for read in reads {
             self.touch(read.root, now);
         }
@@ -128,7 +128,13 @@ impl Uses {
 
     /// Adds a root without memory that comes to be at `now`.
     #[inline]
-    fn add(&mut self, request: &Request<'_>, id: TensorId, now: u32, maker: u32) -> Result<(), PlanError> {
+    fn add(
+        &mut self,
+        request: &Request<'_>,
+        id: TensorId,
+        now: u32,
+        maker: u32,
+    ) -> Result<(), MemoryPlanError> {
         let pool = request.pool_of[id.index()];
         let Some(size) = size(request, id, pool) else { return Err(refusal(request, id, pool)) };
         self.newcomers.push(Newcomer { id, pool, birth: now, maker, size });
@@ -168,11 +174,11 @@ fn size(request: &Request<'_>, id: TensorId, pool: u16) -> Option<usize> {
 
 /// Why a tensor cannot lie in a pool.
 #[cold]
-fn refusal(request: &Request<'_>, id: TensorId, pool: u16) -> PlanError {
+fn refusal(request: &Request<'_>, id: TensorId, pool: u16) -> MemoryPlanError {
     let (tensor, pool) = (request.graph.label(id), usize::from(pool));
     let Some(&Pool { max_size, .. }) = request.pools.get(pool) else {
-        return PlanError::NoSuchPool { tensor, pool, count: request.pools.len() };
+        return MemoryPlanError::NoSuchPool { tensor, pool, count: request.pools.len() };
     };
     let size = request.graph.tensor(id).map_or(0, |tensor| (request.size_of)(tensor, pool));
-    PlanError::TooLarge { tensor, size, pool, max_size }
+    MemoryPlanError::TooLarge { tensor, size, pool, max_size }
 }
