@@ -137,6 +137,7 @@ fn number(bytes: &[u8], layout: &Layout, at: [usize; 4]) -> f32 {
     bytes[offset..].first_chunk().map_or(f32::NAN, |&bytes| f32::from_le_bytes(bytes))
 }
 
+/// Adds a number to three others.
 pub fn main() -> Result<(), Error> {
     let stream = Abacus::new().open(&StreamOptions::default())?;
     let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
