@@ -238,7 +238,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         job.is_aside = true;
         if let Some(sequence) = job.sequence.take() {
-            self.parked.push_back(Parked { sequence });
+            let only_for = (!self.runner.is_exact(sequence)).then_some(id);
+            self.parked.push_back(Parked { sequence, only_for });
         }
         true
     }
@@ -265,8 +266,13 @@ impl Engine {
     /// Tells how a request ended and keeps what devices hold of it.
     fn finish(&mut self, mut job: Job, end: End) {
         self.end_guesses(job.id);
-        if let Some(sequence) = job.sequence.take() {
-            self.parked.push_back(Parked { sequence });
+        match job.sequence.take() {
+            Some(sequence) if self.runner.is_exact(sequence) => {
+                self.parked.push_back(Parked { sequence, only_for: None });
+            }
+            // Keys that were moved, or came from a file, are not what another request with the same tokens would compute.
+            Some(sequence) => self.close(sequence),
+            None => {}
         }
         self.events.push_back(job.finished(end, (self.clock)()));
     }

@@ -371,6 +371,12 @@ impl Runner {
         Ok(())
     }
 
+    /// Whether all that is held of a sequence is what computing its tokens gives: it is not where keys were moved, nor where they came from
+    /// a file.
+    pub fn is_exact(&self, id: SequenceId) -> bool {
+        self.sequence(id).is_ok_and(Sequence::is_exact)
+    }
+
     /// Whether a sequence can go back to a position.
     pub fn can_truncate(&self, id: SequenceId, position: usize) -> bool {
         self.check_truncation(id, position).is_ok()

@@ -532,6 +532,22 @@ fn a_saved_request_is_restored_as_it_was_or_refused() {
         assert!(error.contains(why), "{error}");
     }
     assert!(refused(whole.clone(), &file[..file.len() - 1]).contains("damaged"));
+    // What is no number would reach all sequences: the last of the keys and values, before what the engine adds.
+    let mut poisoned = file[..file.len() - 32].to_vec();
+    let state = poisoned.len() * 3 / 4;
+    poisoned[state..state + 64].fill(0xFF);
+    poisoned.extend(blake3::hash(&poisoned).as_bytes());
+    assert!(refused(whole.clone(), &poisoned).contains("not all numbers"));
+    // Nothing vouches for what came from a file, so it is of no use to others.
+    let mut other = engine(small(2), EngineOptions::default());
+    other.restore(whole.clone(), Cursor::new(&file)).unwrap();
+    told(&mut other, usize::MAX, &mut Default::default());
+    let mut answer = other.answer(whole.clone()).unwrap();
+    let first = std::iter::from_fn(|| answer.next_event()).find_map(|event| match event.unwrap() {
+        Event::Token(token) => Some(token),
+        _ => None,
+    });
+    assert_eq!(first.unwrap().reused_tokens, 0);
     // A sequence alone is no request.
     let mut runner = engine(small(1), EngineOptions::default());
     let sequence = runner.runner_mut().open().unwrap();

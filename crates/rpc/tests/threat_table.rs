@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// How many threats each letter has. Those that nothing holds yet have numbers too, in the list at the end.
 const NUMBERS: [(char, u32); 17] = [
-    ('P', 12),
+    ('P', 13),
     ('R', 8),
     ('L', 13),
     ('F', 12),

@@ -5,12 +5,15 @@
 
 use super::Engine;
 use super::job::Job;
+use super::request::RequestId;
 use crate::model::Error;
 use crate::runner::SequenceId;
 
 /// A sequence that no request uses.
 pub(super) struct Parked {
     pub(super) sequence: SequenceId,
+    /// The only request that may go on from it, where it does not hold what computing its tokens would give.
+    pub(super) only_for: Option<RequestId>,
 }
 
 impl Engine {
@@ -50,6 +53,9 @@ impl Engine {
         let wanted = &job.tokens[..job.tokens.len() - 1];
         let mut best = None;
         for (at, parked) in self.parked.iter().enumerate() {
+            if parked.only_for.is_some_and(|owner| owner != job.id) {
+                continue;
+            }
             let held = self.runner.tokens(parked.sequence)?;
             let common = held.iter().zip(wanted).take_while(|(a, b)| a == b).count();
             let is_better = common > 0 && best.is_none_or(|(_, most)| common > most);

@@ -143,7 +143,8 @@ impl Engine {
             return Err(Error::SavedState("it is damaged").into());
         }
         let mut job = Job::restored(id, request, computed, saved, (self.clock)())?;
-        job.start(sequence, computed.len(), (self.clock)());
+        let reused = computed.len().min(job.request.prompt.len());
+        job.start(sequence, reused, (self.clock)());
         job.set_up_guesses(&self.speculation);
         Ok(job)
     }

@@ -160,6 +160,11 @@ impl Sequence {
         }
     }
 
+    /// Whether pages hold what computing the tokens gives.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.tokens.len() <= self.exact_until
+    }
+
     /// Whether everything that a token at `position` sees is still here.
     pub(crate) fn can_go_back_to(&self, position: usize, window: Option<Window>, has_windows: bool) -> bool {
         let (Some(window), true) = (window, has_windows) else { return true };

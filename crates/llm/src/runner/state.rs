@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use oxcart_backend::{Buffers, Place, copy_place, place_all};
 use oxcart_tensor::graph::Storage;
+use oxcart_tensor::quant::validate_row;
 use oxcart_tensor::{DType, Graph, Layout, LayoutError, TensorId};
 
 use super::options::CacheTypes;
@@ -450,6 +451,9 @@ impl State {
         bytes: &'b [u8],
     ) -> Result<&'b [u8], Error> {
         let (own, rest) = bytes.split_at_checked(len).ok_or(Error::SavedState("it ends too early"))?;
+        // Where attention looks through a mask, what is no number would reach all sequences.
+        validate_row(stored.layout.dtype(), own)
+            .map_err(|_| Error::SavedState("what it remembers is not all numbers"))?;
         self.buffers.get(stored.storage.buffer)?.write(stored.storage.offset + offset, own)?;
         Ok(rest)
     }
