@@ -9,7 +9,7 @@ use oxcart_http::{
     ClusterPlacement, ClusterPlacements, DeviceShare, Link, Machine, Machines, PlacementWithout,
 };
 
-use crate::loaded::shortfall;
+use crate::plan::shortfall;
 use crate::recovery::Departure;
 use crate::workers::{Traffic, Workers};
 

@@ -19,6 +19,7 @@ mod log;
 mod models;
 mod new_file;
 mod os;
+mod plan;
 mod printable;
 mod progress;
 mod quantity;

@@ -9,8 +9,8 @@ use oxcart::llm::model::{Error, Placement};
 use oxcart::llm::runner::{Lineup, Loss, LostDevice, Runner};
 
 use crate::failure::Failure;
-use crate::loaded::show_placement;
 use crate::log;
+use crate::plan::show_placement;
 use crate::terminal::Terminal;
 use crate::workers::{RemotePlace, Workers, device_name};
 

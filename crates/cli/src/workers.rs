@@ -555,6 +555,13 @@ impl Workers {
         self.slots.is_empty()
     }
 
+    /// Whether some of them serve one client at a time, as llama.cpp's do.
+    pub(crate) fn serve_one_client(&self) -> bool {
+        let is_such =
+            |used: Arc<RemoteRegistry>| used.dialect().own_ops.is_empty() && used.failure().is_none();
+        self.slots.iter().map(Slot::used).any(is_such)
+    }
+
     /// The connections that are used, in the order of the workers.
     pub(crate) fn registries(&self) -> Vec<Arc<RemoteRegistry>> {
         self.slots.iter().map(Slot::used).collect()

@@ -383,7 +383,7 @@ fn a_dead_worker_does_not_end_the_conversation() {
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
     // Asked for by name, it is still gone.
     let shown = screen.say(&format!("/workers {}", worker.address));
-    assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept: /retry"), "{shown}");
+    assert!(shown.contains(&worker.address) && shown.contains("nothing was changed"), "{shown}");
     let shown = screen.say("/workers none");
     assert!(shown.contains("a context of 1024 tokens"), "{shown}");
     screen.say("/retry");
@@ -498,22 +498,71 @@ fn reasoning_is_dim_and_can_be_folded() {
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "Hello", "yes"]);
 }
 
-/// A conversation goes on with another model; one that cannot be used changes nothing but that the model before is loaded again.
+/// A conversation goes on with another model; one that cannot be used changes nothing, so that what was computed is still there.
 #[test]
 fn models_can_be_switched() {
     let home = home();
     let model = reasoning_model(home.path());
-    let mut screen = Screen::chat(home.path(), &SHORT);
+    let text = home.path().join("notes.gguf");
+    std::fs::write(&text, "no model").unwrap();
+    // Where there is no hub.
+    let mut screen = Screen::chat(home.path(), &[&SHORT[..], &["--mirror", "http://127.0.0.1:1"]].concat());
     screen.say("Hello");
     let shown = screen.say(&format!("/model {}", model.display()));
     assert!(shown.contains("reasoning.gguf, a context of 1024 tokens"), "{shown}");
     screen.say("More");
-    let shown = screen.say("/model /nowhere.gguf");
-    assert!(shown.contains("no such file") && shown.contains("the conversation is kept"), "{shown}");
+    let unusable = [
+        ("/nowhere.gguf", "no such file"),
+        (text.to_str().unwrap(), "not a GGUF file"),
+        ("owner/name", "cannot be reached"),
+    ];
+    for (name, why) in unusable {
+        let shown = screen.say(&format!("/model {name}"));
+        assert!(shown.contains(why), "{shown}");
+        let kept = "reasoning.gguf, a context of 1024 tokens";
+        assert!(shown.contains("nothing was changed: ") && shown.contains(kept), "{shown}");
+        assert!(!shown.contains("/retry"), "{shown}");
+    }
     screen.say("And more");
+    let shown = screen.say("/stats");
+    assert!(!shown.contains("; 0 prompt tokens reused"), "{shown}");
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes", "And more", "yes"]);
     assert_eq!(transcript["model"], model.display().to_string());
+}
+
+/// Where there is no room for two models, the one that answers makes way only for one that fits in its place.
+#[test]
+fn a_model_makes_way_for_one_that_fits() {
+    let home = home();
+    let other = model_with(home.path(), "other.gguf", |_| {});
+    let long = model_with(home.path(), "long.gguf", |builder| {
+        builder.set("qwen2.context_length", 32_768_u32);
+    });
+    let needed = {
+        let worker = Worker::start(&[]);
+        let plan = ["run", "-m", TINY, "--workers", &worker.address, "--split", "1", "--plan", "--json"];
+        let plan = user::command(env!("CARGO_BIN_EXE_oxcart")).args(plan).output().unwrap();
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        plan["placement"][0]["needed_bytes"].as_u64().unwrap()
+    };
+    let worker = Worker::start(&["--max-memory", &format!("{}K", needed * 3 / 2 / 1024)]);
+    let mut screen =
+        Screen::chat(home.path(), &["--regex", "yes", "--workers", &worker.address, "--split", "1"]);
+    screen.say("Hello");
+    let shown = screen.say(&format!("/model {}", long.display()));
+    assert!(
+        shown.contains("its part of the model needs") && shown.contains("nothing was changed"),
+        "{shown}"
+    );
+    let shown = screen.say(&format!("/model {}", other.display()));
+    assert!(
+        shown.contains("there is no room for both, so ") && shown.contains("is unloaded first"),
+        "{shown}"
+    );
+    assert!(shown.contains("other.gguf on "), "{shown}");
+    screen.say("More");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use oxcart::llm::runner::{Piece, Runner, Wanted};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::loaded::{EngineArgs, Loaded, Opened, placement_report};
+use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::plan::placement_report;
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::{Terminal, Tone};
