@@ -3,14 +3,14 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use oxcart::llm::engine::{AtLimit, Engine, Request};
+use oxcart::llm::engine::{AtLimit, End, Engine, Request};
 use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, summary};
+use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, room_for_more, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded};
 use crate::plan::placement_report;
 use crate::printable;
@@ -60,10 +60,6 @@ pub(crate) struct Args {
     /// Stop before this text would appear in the answer; may be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-
-    /// Ignore tokens that end an answer, and keep generating
-    #[arg(long)]
-    ignore_eos: bool,
 
     /// When the context is full, drop its older half instead of stopping
     #[arg(long)]
@@ -119,7 +115,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         limit: args.length.n.0,
         stop: args.stop.clone(),
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
-        ignore_end: args.ignore_eos,
+        ignore_end: args.length.ignore_eos,
         at_limit,
         ..Request::new(tokens.clone())
     };
@@ -148,6 +144,13 @@ fn prompt_tokens(args: &Args, text: &str, file: &Unloaded<'_>) -> Result<Vec<u32
         // Models answer nothing at length.
         return Err(Failure::Usage("the prompt is empty; try: oxcart run \"Why is the sky blue?\"".into()));
     } else {
+    if answered.end == End::Context {
+        let (context, trained) = (engine.runner().options().context, loaded.model.hyper().context);
+        tracing::warn!(
+            "the answer ended because the context of {context} tokens is full: use {}, or --shift to drop the older half and go on",
+            room_for_more(context, trained)
+        );
+    }
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
         messages.push(Message::new("user", text));

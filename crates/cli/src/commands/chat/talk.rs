@@ -17,7 +17,7 @@ use super::transcript::Transcript;
 use crate::conversation;
 use crate::failure::Failure;
 use crate::form::Form;
-use crate::generation::{Answered, Limit, answer, summary};
+use crate::generation::{Answered, Limit, answer, room_for_more, summary};
 use crate::limits::MAX_ATTACHED_BYTES;
 use crate::loaded::{EngineArgs, Found, Loaded, Opened};
 use crate::os::interrupts::Interrupts;
@@ -549,6 +549,7 @@ impl<'a> Talk<'a> {
         let mut fit = fitting(self.ready(out)?, &transcript, &message, shift)?;
         let needed = match &fit {
             Fit::TooLong(tokens) => *tokens,
+        let ignore_end = self.args.length.ignore_eos;
             // Who has chosen --shift has chosen what happens to an answer without room.
             Fit::Fits { .. } if shift => 0,
             Fit::Fits { prompt, .. } => prompt.len(),
@@ -562,11 +563,12 @@ impl<'a> Talk<'a> {
         let Fit::Fits { prompt, begun, left_out } = fit else {
             return Err(Failure::Usage(match shift || transcript.messages.is_empty() {
                 true => format!(
-                    "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with a larger --ctx"
+                    "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with {longer}"
                 ),
                 false => format!(
                     "the conversation no longer fits in the context of {context} tokens: /undo or /clear make room; or start the chat \
-                     with a larger --ctx, or with --shift to drop the oldest messages"
+            let longer = room_for_more(context, trained);
+                     with {longer}, or with --shift to drop the oldest messages"
                 ),
             }));
         };
@@ -592,6 +594,7 @@ impl<'a> Talk<'a> {
         };
         let mut reply = Reply::new(shown, ready.format.parser(&begun, &[]));
         let under_way = interrupts.as_ref().map(|interrupts| interrupts.answering(&cancel));
+            ignore_end,
         let answered = answer(&ready.loaded, &mut ready.engine, request, |text| Ok(reply.push(text, out)?));
         drop(under_way);
         reply.finish(out)?;
@@ -600,8 +603,7 @@ impl<'a> Talk<'a> {
             self.ready = None;
         }
         let answered = answered?;
-        let may_grow = may_grow && trained > context;
-        let end = ended(answered.end, limit, context, may_grow);
+        let end = ended(answered.end, limit, context, trained, may_grow);
         self.unanswered = None;
         self.transcript.messages.push(Message::new("user", message));
         self.transcript.messages.push(Message::new("assistant", reply.answer.text.trim()));
@@ -666,17 +668,18 @@ fn fitting(
 }
 
 /// Why an answer ended, if that was not the model.
-fn ended(end: End, limit: usize, context: usize, may_grow: bool) -> Option<String> {
+fn ended(end: End, limit: usize, context: usize, trained: usize, may_grow: bool) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
         End::Cancelled => Some("stopped; the answer so far stays in the conversation".into()),
         End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
-        End::Context if may_grow => Some(format!(
+        End::Context if may_grow && trained > context => Some(format!(
             "ended because the context of {context} tokens is full; your next message gets a longer one if it needs that"
         )),
         End::Context => Some(format!(
-            "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with a larger --ctx, or \
-             with --shift to drop the oldest messages"
+            "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with {}, or with --shift \
+             to drop the oldest messages",
+            room_for_more(context, trained)
         )),
         End::Deadline => Some("stopped: out of time".into()),
     }
@@ -714,9 +717,10 @@ mod tests {
 
     #[test]
     fn answers_that_the_model_ended_are_not_explained() {
-        assert_eq!(ended(End::Model, 5, 9, false), None);
-        assert!(ended(End::Length, 5, 9, false).unwrap().contains("5 tokens"));
-        assert!(ended(End::Context, 5, 9, false).unwrap().contains("9 tokens is full: /undo or /clear"));
+        assert_eq!(ended(End::Model, 5, 9, 20, false), None);
+        let explained = |end, trained, may_grow| ended(end, 5, 9, trained, may_grow).unwrap();
+        assert!(explained(End::Length, 20, false).contains("5 tokens"));
+        let full = explained(End::Context, 20, false);
         assert!(
             ended(End::Context, 5, 9, true).unwrap().contains("9 tokens is full; your next message gets")
         );
@@ -727,6 +731,12 @@ mod tests {
         // What fits, stays.
         assert_eq!(longer_context(4096, 32768, 100, 512), None);
         assert_eq!(longer_context(4096, 32768, 4000, 0), None);
+        assert!(explained(End::Context, 20, true).contains("9 tokens is full; your next message gets"));
+        // Where the model has no more, no larger --ctx is advised.
+        for may_grow in [false, true] {
+            let full = explained(End::Context, 9, may_grow);
+            assert!(full.contains("trained for 9 tokens") && !full.contains("--ctx"), "{full}");
+        }
         assert_eq!(longer_context(4096, 32768, 3000, 512), None);
         // Twice as long, or as long as it has to be.
         assert_eq!(longer_context(4096, 32768, 4000, 512), Some(vec![8192, 4512]));
