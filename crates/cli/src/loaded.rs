@@ -400,14 +400,19 @@ impl Placed {
     /// Shows where it would be; an error if it does not fit.
     fn show(&self, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
         match self.quiet {
-            true => printable::write_json(&plan_report(&self.path, &self.placement, &self.settings), out)?,
-            false => show_placement(&self.placement, terminal, out)?,
+            true => {
+                let report = plan_report(path, placement, proportions, settings, workers);
+                printable::write_json(&report, out)?;
+            }
+            false => show_placement(placement, proportions, terminal, out)?,
         }
         self.check_room()
     }
 
     /// An error if some device has no room for its part.
     pub(crate) fn check_room(&self) -> Result<(), Failure> {
+        let Placed { path, placement, settings, workers, .. } = self;
+        let proportions = &self.lineup.options().proportions;
         too_small(&self.placement, &self.settings).map_or(Ok(()), Err)
     }
 
@@ -422,9 +427,10 @@ impl Placed {
 
     /// Loads it.
     pub(crate) fn load(self) -> Result<Box<Loaded>, Failure> {
-        let Placed { quiet, workers, .. } = &self;
+        let Placed { placement, quiet, workers, .. } = &self;
         if !workers.is_empty() && !quiet {
-            log::note_lines(|out| show_placement(&self.placement, Terminal { colour: false }, out))?;
+            let (proportions, plain) = (&self.lineup.options().proportions, Terminal { colour: false });
+            log::note_lines(|out| show_placement(placement, proportions, plain, out))?;
         }
         self.check_room()?;
         let Placed {

@@ -247,7 +247,8 @@ impl Listed {
     ) -> Result<Arc<RemoteRegistry>, String> {
         let (link, addresses) = (self.link.clone(), self.checked.clone());
         let timeouts = Timeouts { heartbeat: heartbeat.0, ..Timeouts::default() };
-        let options = Options { worker_cache, link, addresses, timeouts, ..Options::default() };
+        let called = self.machine().map(str::to_owned);
+        let options = Options { worker_cache, link, addresses, timeouts, called, ..Options::default() };
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {
@@ -269,6 +270,14 @@ impl Listed {
 
 /// The known worker that a host name with a domain seems to mean, such as `den.local`: whoever answers for names could make it mean
 /// another machine.
+
+    /// An error of connecting, which says where the worker was looked for, with its name in front if it has one.
+    pub(crate) fn named(&self, error: String) -> String {
+        match self.machine() {
+            Some(name) => format!("{name}: {error}"),
+            None => error,
+        }
+    }
 fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
     let (label, _) = host.split_once('.').filter(|_| host.parse::<IpAddr>().is_err())?;
     let is_worker = |machine: &&Machine| !machine.is_trusted() || !machine.endpoints.is_empty();
@@ -470,11 +479,11 @@ impl Workers {
             match tried.unwrap_or_else(|_| Err(format!("{name}: internal error (a bug) while connecting"))) {
                 Ok(registry) => connected.push((registry, wanted)),
                 Err(error) if wanted.may_be_absent => absent.push((wanted.worker, error)),
-                Err(error) => errors.push(error),
+                Err(error) => errors.push(wanted.worker.named(error)),
             }
         }
         if connected.is_empty() {
-            errors.extend(absent.drain(..).map(|(_, error)| error));
+            errors.extend(absent.drain(..).map(|(worker, error)| worker.named(error)));
         }
         if !errors.is_empty() {
             return Err(Failure::Workers { errors });
@@ -520,6 +529,13 @@ impl Workers {
     pub(crate) fn returns(&self) -> u64 {
         self.returns.load(Ordering::Acquire)
     }
+    /// Where the worker is whose device has this name; none of a device of this machine.
+    pub(crate) fn address_of(&self, device: &str) -> Option<String> {
+        let has = |used: &Arc<RemoteRegistry>| used.devices().iter().any(|own| own.name() == device);
+        let found = self.slots.iter().map(Slot::used).find(has)?;
+        Some(found.endpoint().to_owned())
+    }
+
 
     /// Their devices, worker by worker.
     pub(crate) fn members(&self) -> Vec<RemoteMember> {
@@ -585,7 +601,7 @@ impl Drop for Workers {
     }
 }
 
-/// A device as people call it: that of a worker by where the worker is, `RPC0[host:50052]` as `host:50052`.
+/// A device as people call it: that of a worker by the worker's name or where it is, `RPC0[host:50052]` as `host:50052`.
 pub(crate) fn device_name(name: &str) -> String {
     let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
     match remote {
@@ -643,8 +659,12 @@ mod tests {
 
     #[test]
     fn devices_are_called_by_where_they_are() {
-        for (name, want) in [("CPU", "CPU"), ("RPC0[box:1]", "box:1"), ("RPC1[[::1]:2]", "[::1]:2, device 1")]
-        {
+        for (name, want) in [
+            ("CPU", "CPU"),
+            ("RPC0[den]", "den"),
+            ("RPC0[box:1]", "box:1"),
+            ("RPC1[[::1]:2]", "[::1]:2, device 1"),
+        ] {
             assert_eq!(device_name(name), want);
         }
         for (name, want) in [("CUDA0", "CUDA0"), ("RPC0[box:1]", "device 0"), ("RPC1[[::1]:2]", "device 1")] {

@@ -271,7 +271,7 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
         "kv_values": args.engine.value_type().to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "placement": placement_report(&loaded.model),
+        "placement": placement_report(&loaded.model, &loaded.workers),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
     })

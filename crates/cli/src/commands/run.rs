@@ -208,7 +208,7 @@ fn report(loaded: &Loaded, engine: &Engine, prompt: &[u32], answered: &Answered)
             "decode_per_second": report.answer_rate(),
         },
         "guesses": { "computed": report.guessed_tokens, "right": report.right_guesses },
-        "placement": placement_report(engine.runner().model()),
+        "placement": placement_report(engine.runner().model(), &loaded.workers),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })
 }
