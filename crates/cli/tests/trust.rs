@@ -126,7 +126,21 @@ fn two_machines_are_paired_in_two_lines() {
     let said = desk.does(&["devices", "--json", "--workers", "den"]);
     assert!(said.contains(&address) && said.contains(r#""machine":"den""#), "{said}");
     let said = desk.does(&["devices", "--workers", "den"]);
-    assert!(said.contains(&address) && said.contains("device 0 of den"), "{said}");
+    assert!(said.contains(&format!("device 0 of the worker den ({address})")), "{said}");
+    // People read the name that they gave it; programs get the address, too.
+    let plan = ["run", "-m", TINY, "x", "--workers", "den", "--split", "1", "--plan"];
+    let said = desk.does(&plan);
+    assert!(said.contains(" den ") && !said.contains(&address), "{said}");
+    let plan: Value = serde_json::from_str(&desk.does(&[&plan[..], &["--json"]].concat())).unwrap();
+    assert_eq!(
+        (&plan["placement"][0]["device"], &plan["placement"][0]["address"]),
+        (&"RPC0[den]".into(), &(*address).into())
+    );
+    let said = desk.does(&["top", "den", "--once", "--every", "1s"]);
+    assert!(
+        said.starts_with("worker den · 1 device\n") && said.contains(&format!("■ den  {address}  alive")),
+        "{said}"
+    );
     let (known, knows) = (desk.known(), den.known());
     assert_eq!(known["machines"][0]["addresses"][0], *address);
     assert_eq!(known["machines"][0]["key"], knows["key"]);
