@@ -159,6 +159,11 @@ fn tell(news: &Event) {
             warn!(event, client, %peer, command, code, reason, "{news}");
         }
         Event::Full { client, peer, device, bytes, free, others, held } => {
+        Event::Undelivered { client, peer, worker, machine, why } => {
+            let worker = worker.as_ref().map(ToString::to_string);
+            let machine = machine.as_ref().map(MachineName::as_str);
+            warn!(event, client, %peer, worker, machine, reason = %why, "{news}");
+        }
             let others = *others as u64;
             warn!(event, client, %peer, device, bytes, free, others, held, "{news}");
         }
