@@ -33,6 +33,7 @@ mod units;
 mod windows;
 mod workers;
 
+mod wrap;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -159,7 +160,8 @@ fn failed(failure: &Failure, log: Option<&Log>) -> ExitCode {
         tracing::error!("{failure}");
     }
     // If stderr is closed too, the exit code has to do.
-    let _ = writeln!(door::stderr(), "oxcart: {failure}");
+    let line = wrap::wrapped(&format!("oxcart: {failure}"), Terminal::width_of_stderr());
+    let _ = writeln!(door::stderr(), "{line}");
     failure.exit_code()
 }
 

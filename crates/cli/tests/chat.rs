@@ -326,6 +326,41 @@ fn answers_are_as_wide_as_the_window() {
     }
 }
 
+/// What is shown has no line that the terminal would break, and all of these words in a row.
+fn assert_is_broken_at_words(shown: &str, columns: usize, phrase: &str) {
+    // An editor draws what is typed by itself.
+    let lines = shown.lines().map(str::trim_end).filter(|line| !line.contains('\x1b'));
+    let widest = lines.map(|line| line.chars().count()).max().unwrap();
+    assert!(widest < columns, "{widest} columns: {shown:?}");
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    assert!(words.join(" ").contains(phrase), "{shown:?}");
+}
+
+/// Not answers alone: also errors, what is said about the conversation, and what was said in it.
+#[test]
+fn no_word_is_broken_wherever_people_read() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "(word ){60}end"]);
+    screen.say("Hello");
+    resize(&screen.keys, 34);
+    for (command, phrase) in [
+        ("/stats", "first token after"),
+        ("/history", "assistant: word word word word word word word word"),
+        ("/model /no/where.gguf", "/no/where.gguf: no such file; check the path"),
+        ("/x", "There is no command /x. /help lists them all."),
+    ] {
+        assert_is_broken_at_words(&screen.say(command), 34, phrase);
+    }
+    let run = |args: &[&str], end: &str| {
+        let args = [&["run", "-m", TINY, "--raw", "--temp", "0"], args].concat();
+        Screen::of(home.path(), &args, "1").wait_for(end)
+    };
+    let shown = run(&["the end", "--regex", "(word ){60}end"], "first token");
+    assert_is_broken_at_words(&shown, 80, "word word word word word word end prompt");
+    let shown = run(&["the end of it", "-c", "4"], "1024)");
+    assert_is_broken_at_words(&shown, 80, "use a shorter prompt, or a larger --ctx (up to 1024)");
+}
+
 /// Words go on in lines as wide as the window is by then.
 #[test]
 fn a_window_may_be_resized_during_an_answer() {
@@ -514,7 +549,7 @@ fn models_can_be_switched() {
     let unusable = [
         ("/nowhere.gguf", "no such file"),
         (text.to_str().unwrap(), "not a GGUF file"),
-        ("owner/name", "cannot be reached"),
+        ("owner/name", "cannot reach 127.0.0.1:1"),
     ];
     for (name, why) in unusable {
         let shown = screen.say(&format!("/model {name}"));

@@ -16,6 +16,7 @@ use crate::plan::placement_report;
 use crate::printable;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::Terminal;
+use crate::wrap::Wrap;
 
 /// Answer a prompt
 ///
@@ -119,19 +120,37 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         at_limit,
         ..Request::new(tokens.clone())
     };
+    // A file or another program gets the answer as it is.
+    let mut wrap = Terminal::width().map(|_| Wrap::default());
     let answered = answer(&loaded, &mut engine, request, |text| {
         if !args.json && !text.is_empty() {
-            out.write_all(text.as_bytes())?;
+            match &mut wrap {
+                Some(wrap) => {
+                    // A window may be made wider or narrower at any time.
+                    wrap.set_width(Terminal::width());
+                    wrap.push(text, out)?;
+                }
+                None => out.write_all(text.as_bytes())?,
+            }
             out.flush()?;
         }
         Ok(())
-    })?;
+    });
+    wrap.map_or(Ok(()), |mut wrap| wrap.end_word(out))?;
+    let answered = answered?;
     if args.json {
         return printable::write_json(&report(&loaded, &engine, &tokens, &answered), out);
     }
     writeln!(out)?;
     out.flush()?;
     tracing::info!("{}", line(&loaded, &answered));
+    if answered.end == End::Context {
+        let (context, trained) = (engine.runner().options().context, loaded.model.hyper().context);
+        tracing::warn!(
+            "the answer ended because the context of {context} tokens is full: use {}, or --shift to drop the older half and go on",
+            room_for_more(context, trained)
+        );
+    }
     Ok(())
 }
 
@@ -144,13 +163,6 @@ fn prompt_tokens(args: &Args, text: &str, file: &Unloaded<'_>) -> Result<Vec<u32
         // Models answer nothing at length.
         return Err(Failure::Usage("the prompt is empty; try: oxcart run \"Why is the sky blue?\"".into()));
     } else {
-    if answered.end == End::Context {
-        let (context, trained) = (engine.runner().options().context, loaded.model.hyper().context);
-        tracing::warn!(
-            "the answer ended because the context of {context} tokens is full: use {}, or --shift to drop the older half and go on",
-            room_for_more(context, trained)
-        );
-    }
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
         messages.push(Message::new("user", text));

@@ -283,7 +283,8 @@ impl<'a> Talk<'a> {
         if !is_interactive || matches!(failure, Failure::ClosedPipe | Failure::Output(_)) {
             return Err(failure);
         }
-        writeln!(out, "{}", self.terminal.paint(&failure.to_string(), Tone::Bold))?;
+        let failure = self.style.wrapped(&failure.to_string());
+        writeln!(out, "{}", self.terminal.paint(&failure, Tone::Bold))?;
         let is_unchanged = std::mem::take(&mut self.is_unchanged);
         match (&self.ready, &self.unanswered) {
             (Some(_), _) if is_unchanged => self.note(&format!("nothing was changed: {}", self.about()), out),
@@ -482,7 +483,9 @@ impl<'a> Talk<'a> {
             self.note("no messages yet", out)?;
         }
         for message in all.all() {
-            writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
+            let text = self.style.wrapped(&format!("{}: {}", message.role, message.content));
+            let (role, text) = text.split_at(message.role.len());
+            writeln!(out, "{}{text}", self.terminal.paint(role, Tone::Bold))?;
         }
         Ok(())
     }
@@ -495,7 +498,10 @@ impl<'a> Talk<'a> {
                 self.note(&format!("reasoning is now {state}"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
-                Some(last) => Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?),
+                Some(last) => {
+                    let reasoning = self.style.wrapped(last.reasoning.trim());
+                    Ok(writeln!(out, "{}", self.terminal.paint(&reasoning, Tone::Dim))?)
+                }
                 None => self.note("the last answer has no reasoning", out),
             },
             _ => Err(Failure::Usage("usage: /think, /think show or /think fold".into())),
@@ -543,13 +549,13 @@ impl<'a> Talk<'a> {
         }
         self.unanswered = Some(message.clone());
         let (shift, shown, limit) = (self.args.shift, self.style, self.args.length.n.0);
+        let ignore_end = self.args.length.ignore_eos;
         let transcript = self.transcript.clone();
         let interrupts = self.interrupts.clone();
         let sampler = self.args.sampler.clone();
         let mut fit = fitting(self.ready(out)?, &transcript, &message, shift)?;
         let needed = match &fit {
             Fit::TooLong(tokens) => *tokens,
-        let ignore_end = self.args.length.ignore_eos;
             // Who has chosen --shift has chosen what happens to an answer without room.
             Fit::Fits { .. } if shift => 0,
             Fit::Fits { prompt, .. } => prompt.len(),
@@ -561,13 +567,13 @@ impl<'a> Talk<'a> {
         let ready = self.ready(out)?;
         let (context, trained) = (ready.context(), ready.trained());
         let Fit::Fits { prompt, begun, left_out } = fit else {
+            let longer = room_for_more(context, trained);
             return Err(Failure::Usage(match shift || transcript.messages.is_empty() {
                 true => format!(
                     "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with {longer}"
                 ),
                 false => format!(
                     "the conversation no longer fits in the context of {context} tokens: /undo or /clear make room; or start the chat \
-            let longer = room_for_more(context, trained);
                      with {longer}, or with --shift to drop the oldest messages"
                 ),
             }));
@@ -588,13 +594,13 @@ impl<'a> Talk<'a> {
             constraint: ready.constraint.clone(),
             limit,
             at_limit,
+            ignore_end,
             shown: ready.shown.clone(),
             cancel: cancel.clone(),
             ..Request::new(prompt)
         };
         let mut reply = Reply::new(shown, ready.format.parser(&begun, &[]));
         let under_way = interrupts.as_ref().map(|interrupts| interrupts.answering(&cancel));
-            ignore_end,
         let answered = answer(&ready.loaded, &mut ready.engine, request, |text| Ok(reply.push(text, out)?));
         drop(under_way);
         reply.finish(out)?;
@@ -618,7 +624,7 @@ impl<'a> Talk<'a> {
 
 fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     match style.wraps {
-        true => Ok(writeln!(out, "{}", style.terminal.paint(text, Tone::Dim))?),
+        true => Ok(writeln!(out, "{}", style.terminal.paint(&style.wrapped(text), Tone::Dim))?),
         false => {
             tracing::info!("{text}");
             Ok(())
@@ -722,8 +728,15 @@ mod tests {
         assert!(explained(End::Length, 20, false).contains("5 tokens"));
         let full = explained(End::Context, 20, false);
         assert!(
-            ended(End::Context, 5, 9, true).unwrap().contains("9 tokens is full; your next message gets")
+            full.contains("9 tokens is full: /undo or /clear") && full.contains("--ctx (up to 20)"),
+            "{full}"
         );
+        assert!(explained(End::Context, 20, true).contains("9 tokens is full; your next message gets"));
+        // Where the model has no more, no larger --ctx is advised.
+        for may_grow in [false, true] {
+            let full = explained(End::Context, 9, may_grow);
+            assert!(full.contains("trained for 9 tokens") && !full.contains("--ctx"), "{full}");
+        }
     }
 
     #[test]
@@ -731,12 +744,6 @@ mod tests {
         // What fits, stays.
         assert_eq!(longer_context(4096, 32768, 100, 512), None);
         assert_eq!(longer_context(4096, 32768, 4000, 0), None);
-        assert!(explained(End::Context, 20, true).contains("9 tokens is full; your next message gets"));
-        // Where the model has no more, no larger --ctx is advised.
-        for may_grow in [false, true] {
-            let full = explained(End::Context, 9, may_grow);
-            assert!(full.contains("trained for 9 tokens") && !full.contains("--ctx"), "{full}");
-        }
         assert_eq!(longer_context(4096, 32768, 3000, 512), None);
         // Twice as long, or as long as it has to be.
         assert_eq!(longer_context(4096, 32768, 4000, 512), Some(vec![8192, 4512]));
