@@ -86,13 +86,17 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
     if text.is_empty() {
         return Err("an address is empty; write HOST or HOST:PORT, for example 192.168.1.5".into());
     }
+    with_port(text).parse().map_err(|error: EndpointError| error.to_string())
+}
+
+/// A place with the usual port, unless it has one.
+pub(crate) fn with_port(text: &str) -> String {
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let text = match inner.parse::<Ipv6Addr>() {
+    match inner.parse::<Ipv6Addr>() {
         Ok(_) => format!("[{inner}]:{DEFAULT_PORT}"),
         Err(_) if !text.contains(':') => format!("{text}:{DEFAULT_PORT}"),
         Err(_) => text.to_owned(),
-    };
-    text.parse().map_err(|error: EndpointError| error.to_string())
+    }
 }
 
 /// A worker that runs already: how it is reached, and where that is; nowhere if it cannot be found, which connecting to it will say.
@@ -266,10 +270,6 @@ impl Listed {
         }
         Err(errors.join("; "))
     }
-}
-
-/// The known worker that a host name with a domain seems to mean, such as `den.local`: whoever answers for names could make it mean
-/// another machine.
 
     /// An error of connecting, which says where the worker was looked for, with its name in front if it has one.
     pub(crate) fn named(&self, error: String) -> String {
@@ -278,6 +278,10 @@ impl Listed {
             None => error,
         }
     }
+}
+
+/// The known worker that a host name with a domain seems to mean, such as `den.local`: whoever answers for names could make it mean
+/// another machine.
 fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
     let (label, _) = host.split_once('.').filter(|_| host.parse::<IpAddr>().is_err())?;
     let is_worker = |machine: &&Machine| !machine.is_trusted() || !machine.endpoints.is_empty();
@@ -525,10 +529,6 @@ impl Workers {
         }
     }
 
-    /// How often one of them came back.
-    pub(crate) fn returns(&self) -> u64 {
-        self.returns.load(Ordering::Acquire)
-    }
     /// Where the worker is whose device has this name; none of a device of this machine.
     pub(crate) fn address_of(&self, device: &str) -> Option<String> {
         let has = |used: &Arc<RemoteRegistry>| used.devices().iter().any(|own| own.name() == device);
@@ -536,6 +536,10 @@ impl Workers {
         Some(found.endpoint().to_owned())
     }
 
+    /// How often one of them came back.
+    pub(crate) fn returns(&self) -> u64 {
+        self.returns.load(Ordering::Acquire)
+    }
 
     /// Their devices, worker by worker.
     pub(crate) fn members(&self) -> Vec<RemoteMember> {

@@ -151,11 +151,15 @@ fn two_machines_are_paired_in_two_lines() {
     // Names and limits.
     desk.does(&["trust", "name", "den", "attic"]);
     assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains(&address));
-    let said = den.does(&["trust", "limit", "desk", "--memory", "64M"]);
-    assert!(said.contains("64.0 MiB"), "{said}");
+    assert_eq!(den.does(&["trust", "limit", "desk"]), "desk may use this machine, without limits\n");
+    let limited = "desk may use this machine: 64.0 MiB of each device\n";
+    assert_eq!(den.does(&["trust", "limit", "desk", "--memory", "64M"]), limited);
+    assert_eq!(den.does(&["trust", "limit", "desk"]), limited);
     assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains("67108864"));
     // The end of it holds at once, and there is no way around it in the clear.
     den.does(&["trust", "revoke", "desk"]);
+    let said = den.does(&["trust", "limit", "desk"]);
+    assert!(said.contains("is revoked") && said.contains("64.0 MiB of each device"), "{said}");
     for workers in ["attic", &address] {
         let (code, said) = desk.run(&["devices", "--workers", workers]);
         assert_eq!((code, said.contains("does not know this machine")), (Some(1), true), "{said}");
