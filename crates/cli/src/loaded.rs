@@ -20,6 +20,7 @@ use oxcart::pull::Name;
 use oxcart::tensor::DType;
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::local::{DeviceArgs, WithCpu};
 use crate::log;
 use crate::models::{self, MirrorArgs};
@@ -82,22 +83,22 @@ pub(crate) struct EngineArgs {
     #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
-    /// Type of cached keys and values: f32, f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
+    /// Type of cached keys and values
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) kv: DType,
 
     /// Type of cached keys alone; also -ctk. By default, that of --kv
-    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) cache_type_k: Option<DType>,
 
     /// Type of cached values alone; also -ctv. By default, that of --kv
-    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) cache_type_v: Option<DType>,
 
     /// How to compute attention: flash (one fused operation), plain (separate products and softmax), or auto
     ///
     /// auto uses paged attention if all devices support it (llama.cpp's workers do not); otherwise flash, or plain with --kv f32. plain does not work with a quantized cache.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = listed(AttentionChoice::ALL.map(AttentionChoice::name), parse_attention))]
     pub(crate) attention: AttentionChoice,
 
     /// Prompt tokens to compute at a time. By default 512, or 2048 where graphics cards hold the whole model
@@ -193,6 +194,9 @@ impl EngineArgs {
         chosen
     }
 }
+
+/// Types of cached keys and values.
+const CACHE_TYPES: [&str; 4] = ["f32", "f16", "q8_0", "q4_0"];
 
 fn parse_cache_type(text: &str) -> Result<DType, String> {
     match text.parse() {
@@ -326,6 +330,11 @@ impl Found {
             None => args.connect()?,
         };
         let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
+        if workers.is_empty() && !quiet && args.local.misses_cards(&local) {
+            tracing::info!(
+                "no graphics card was found, so the CPU computes everything and -ngl changes nothing"
+            );
+        }
         let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
         let for_cards =
             workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
@@ -399,6 +408,8 @@ pub(crate) struct Placed {
 impl Placed {
     /// Shows where it would be; an error if it does not fit.
     fn show(&self, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+        let Placed { path, placement, settings, workers, .. } = self;
+        let proportions = &self.lineup.options().proportions;
         match self.quiet {
             true => {
                 let report = plan_report(path, placement, proportions, settings, workers);
@@ -411,8 +422,6 @@ impl Placed {
 
     /// An error if some device has no room for its part.
     pub(crate) fn check_room(&self) -> Result<(), Failure> {
-        let Placed { path, placement, settings, workers, .. } = self;
-        let proportions = &self.lineup.options().proportions;
         too_small(&self.placement, &self.settings).map_or(Ok(()), Err)
     }
 

@@ -13,6 +13,7 @@ mod form;
 mod generation;
 mod habits;
 mod limits;
+mod listed;
 mod loaded;
 mod local;
 mod log;
@@ -32,8 +33,8 @@ mod trust;
 mod units;
 mod windows;
 mod workers;
-
 mod wrap;
+
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;

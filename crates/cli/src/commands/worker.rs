@@ -25,6 +25,7 @@ use oxcart::rpc::worker::{
 };
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::local::DeviceArgs;
 use crate::log::{Readers, Style};
 use crate::os::requests::{HELP, Request, Requests};
@@ -33,6 +34,9 @@ use crate::units;
 use crate::workers::{self, DEFAULT_PORT};
 use listen_on::ListenOn;
 use tidy::tidy;
+
+/// What `--protocol` is said to take.
+const PROTOCOLS: [&str; 6] = ["auto", "7.0", "5.1", "4.0", "3.6", "2.0"];
 
 /// How long running graphs may take to end after the first request to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -107,11 +111,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
-    /// Version of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
+    /// Version of the protocol
     ///
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. For clients of another version, name it; for several, listen on several ports.
-    #[arg(long, value_name = "VERSION", default_value = "auto")]
+    #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = listed(PROTOCOLS, str::parse::<DialectChoice>))]
     protocol: DialectChoice,
 
     /// Accept clients of this network without a key, for example 192.168.1.0/24; may be repeated
@@ -251,11 +255,11 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
             Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))
         })?;
         endpoints.extend(trust::reachable(bound));
+        own.get_or_insert(bound);
     }
     if let Some(trust) = &trust {
         let mut known = Vec::new();
         endpoints.retain(|endpoint| {
-        own.get_or_insert(bound);
             let is_new = !known.contains(endpoint);
             known.push(endpoint.clone());
             is_new
@@ -306,10 +310,6 @@ fn show_line(trust: &Trust, readers: Readers, is_reachable: bool, shows_one: &st
     }
 }
 
-/// Who this machine is, and whom it knows.
-fn trust(args: &Args) -> Result<Trust, Failure> {
-    let identity = trust::identity()?;
-    let book = Book::open(trust::file()?).map_err(|error| Failure::Machine(error.to_string()))?;
 /// The command that has a worker show a join line, as far as it listens at the usual place.
 const INVITE: &str = "oxcart trust invite";
 
@@ -326,6 +326,10 @@ fn invite(at: SocketAddr) -> String {
     }
 }
 
+/// Who this machine is, and whom it knows.
+fn trust(args: &Args) -> Result<Trust, Failure> {
+    let identity = trust::identity()?;
+    let book = Book::open(trust::file()?).map_err(|error| Failure::Machine(error.to_string()))?;
     Trust::new(&identity, book, trust::own_name(args.name.as_ref()))
         .map_err(|error| Failure::Machine(format!("TLS cannot be used: {error}")))
 }
