@@ -9,7 +9,7 @@ use oxcart_http::{
     ClusterPlacement, ClusterPlacements, DeviceShare, Link, Machine, Machines, PlacementWithout,
 };
 
-use crate::loaded::shortfall;
+use crate::plan::shortfall;
 use crate::recovery::Departure;
 use crate::workers::{Traffic, Workers};
 
@@ -23,7 +23,8 @@ pub(crate) fn machines(workers: &Arc<Workers>) -> Machines {
         let workers = workers.links().into_iter().map(|(registry, traffic)| {
             let Traffic { sent, received, waits } = traffic;
             Machine {
-                name: registry.endpoint().to_owned(),
+                name: registry.called().to_owned(),
+                address: Some(registry.endpoint().to_owned()),
                 link: Some(Link { sent_bytes: sent, received_bytes: received, round_trips: waits }),
                 failure: registry.failure().map(|failure| failure.to_string()),
                 devices: Vec::new(),
@@ -42,7 +43,7 @@ pub(crate) fn plans(
     workers: &Workers,
 ) -> ClusterPlacements {
     let without = departures.iter().map(|departure| PlacementWithout {
-        machine: departure.endpoint.clone(),
+        machine: departure.worker.clone(),
         plan: match &departure.placement {
             Ok(placement) => plan(placement, workers),
             Err(failure) => ClusterPlacement { shares: Vec::new(), problem: Some(failure.to_string()) },
@@ -59,7 +60,7 @@ fn plan(placement: &Placement, workers: &Workers) -> ClusterPlacement {
             registry.devices().iter().any(|device| device.name() == share.name)
         };
         let registry = registries.iter().find(has);
-        registry.map_or(HERE, |registry| registry.endpoint()).to_owned()
+        registry.map_or(HERE, |registry| registry.called()).to_owned()
     };
     let (input, output) = (placement.device_of(Section::Input), placement.device_of(Section::Output));
     let share = |(at, share): (usize, &Share)| DeviceShare {

@@ -12,6 +12,7 @@ use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
 use oxcart::sched::Error as ScheduleError;
 
+use crate::generation::room_for_more;
 use crate::workers::device_name;
 
 /// Why a command did not succeed.
@@ -154,11 +155,15 @@ impl fmt::Display for Failure {
             Failure::Run { error, .. } if matches!(**error, ModelError::Schedule(_)) => write!(f, "{error}"),
             Failure::Run { error, .. } if matches!(**error, ModelError::ContextFull { .. }) => {
                 match **error {
-                    ModelError::ContextFull { used: 0, asked, limit } => write!(
+                    ModelError::ContextFull { used: 0, asked, limit, trained } => write!(
                         f,
-                        "the prompt has {asked} tokens, but the context holds only {limit}: use a larger --ctx or a shorter prompt"
+                        "the prompt has {asked} tokens, but the context holds only {limit}: use a shorter prompt, or {}",
+                        room_for_more(limit, trained)
                     ),
-                    _ => write!(f, "{error}: use a larger --ctx"),
+                    ModelError::ContextFull { limit, trained, .. } => {
+                        write!(f, "{error}: use {}", room_for_more(limit, trained))
+                    }
+                    _ => write!(f, "{error}"),
                 }
             }
             Failure::Run { path, error } => {
@@ -300,11 +305,19 @@ mod tests {
 
     #[test]
     fn long_prompts_begin_with_what_is_wrong() {
-        let error = ModelError::ContextFull { used: 0, asked: 900, limit: 512 };
-        let shown = Failure::run(Path::new("m.gguf"), error).to_string();
+        let shown = |limit, trained| {
+            let error = ModelError::ContextFull { used: 0, asked: 900, limit, trained };
+            Failure::run(Path::new("m.gguf"), error).to_string()
+        };
         assert_eq!(
-            shown,
-            "the prompt has 900 tokens, but the context holds only 512: use a larger --ctx or a shorter prompt"
+            shown(512, 1024),
+            "the prompt has 900 tokens, but the context holds only 512: use a shorter prompt, or a larger --ctx (up to 1024)"
+        );
+        // What the model does not have is not advised.
+        assert_eq!(
+            shown(512, 512),
+            "the prompt has 900 tokens, but the context holds only 512: use a shorter prompt, or a model with a longer context \
+             (this one was trained for 512 tokens)"
         );
     }
 

@@ -44,6 +44,10 @@ pub(crate) struct LengthArgs {
         default_value = "512"
     )]
     pub(crate) n: Limit,
+
+    /// Ignore tokens that end an answer, and keep generating
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
 }
 
 /// What chance begins with; -1 stands for another number each time, as with llama.cpp.
@@ -170,6 +174,14 @@ pub(crate) fn answer(
         }
     }
     Err(Failure::Machine("the answer ended unexpectedly".into()))
+}
+
+/// What has room for more than a context of so many tokens, of a model that was trained for so many: `a larger --ctx (up to 8192)`.
+pub(crate) fn room_for_more(context: usize, trained: usize) -> String {
+    match context < trained {
+        true => format!("a larger --ctx (up to {trained})"),
+        false => format!("a model with a longer context (this one was trained for {trained} tokens)"),
+    }
 }
 
 /// `prompt 36 tokens, 210.0 per second; answer 58 tokens, 41.2 per second`

@@ -18,20 +18,19 @@ use oxcart::llm::runner::{
 use oxcart::llm::text::{Encode, TokenizerKind, Vocab};
 use oxcart::pull::Name;
 use oxcart::tensor::DType;
-use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::local::{DeviceArgs, WithCpu};
 use crate::log;
 use crate::models::{self, MirrorArgs};
+use crate::plan::{check_overrides, plan_report, show_placement, too_small};
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 use crate::recovery::{Departure, Moved, Putting, Recovery, departures};
-use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::units;
-use crate::workers::{Heartbeat, RemotePlace, WorkerAt, Workers, device_name};
+use crate::workers::{Heartbeat, RemotePlace, WorkerAt, Workers};
 
 /// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
@@ -84,22 +83,22 @@ pub(crate) struct EngineArgs {
     #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
-    /// Type of cached keys and values: f32, f16, q8_0 or q4_0
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
+    /// Type of cached keys and values
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) kv: DType,
 
     /// Type of cached keys alone; also -ctk. By default, that of --kv
-    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) cache_type_k: Option<DType>,
 
     /// Type of cached values alone; also -ctv. By default, that of --kv
-    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
+    #[arg(long, value_name = "TYPE", value_parser = listed(CACHE_TYPES, parse_cache_type))]
     pub(crate) cache_type_v: Option<DType>,
 
     /// How to compute attention: flash (one fused operation), plain (separate products and softmax), or auto
     ///
     /// auto uses paged attention if all devices support it (llama.cpp's workers do not); otherwise flash, or plain with --kv f32. plain does not work with a quantized cache.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = listed(AttentionChoice::ALL.map(AttentionChoice::name), parse_attention))]
     pub(crate) attention: AttentionChoice,
 
     /// Prompt tokens to compute at a time. By default 512, or 2048 where graphics cards hold the whole model
@@ -196,6 +195,9 @@ impl EngineArgs {
     }
 }
 
+/// Types of cached keys and values.
+const CACHE_TYPES: [&str; 4] = ["f32", "f16", "q8_0", "q4_0"];
+
 fn parse_cache_type(text: &str) -> Result<DType, String> {
     match text.parse() {
         Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
@@ -288,6 +290,187 @@ impl Unloaded<'_> {
     }
 }
 
+/// A model that is here and can be read.
+#[derive(Debug)]
+pub(crate) struct Found {
+    path: PathBuf,
+    file: ModelFile,
+    vocab: Arc<Vocab>,
+}
+
+impl Found {
+    /// Finds a model, fetched first if it is not here.
+    pub(crate) fn open(args: &ModelArgs) -> Result<Found, Failure> {
+        let (path, file) = open_file(args)?;
+        let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
+        oxcart::warn_of_ignored_keys(&path, &file);
+        Ok(Found { path, file, vocab: Arc::new(vocab) })
+    }
+
+    /// What can be told of it.
+    pub(crate) fn unloaded(&self) -> Unloaded<'_> {
+        let is_encoder = self.file.hyper().is_encoder();
+        Unloaded { metadata: self.file.metadata(), vocab: &self.vocab, path: &self.path, is_encoder }
+    }
+
+    /// Shares it out over the devices of workers and of this machine, for something that needs a context of so many tokens; if it is to
+    /// take the place of another model, as if that was not there.
+    pub(crate) fn place(
+        self,
+        args: &EngineArgs,
+        needed: usize,
+        quiet: bool,
+        instead_of: Option<&Runner>,
+    ) -> Result<Placed, Failure> {
+        let (Found { path, file, vocab }, since) = (self, Instant::now());
+        let mut settings = args.clone();
+        settings.choose_context(file.hyper().context, needed, quiet);
+        let workers = match &args.connected {
+            Some(connected) => Arc::clone(connected),
+            None => args.connect()?,
+        };
+        let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
+        if workers.is_empty() && !quiet && args.local.misses_cards(&local) {
+            tracing::info!(
+                "no graphics card was found, so the CPU computes everything and -ngl changes nothing"
+            );
+        }
+        let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
+        let for_cards =
+            workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
+        let members = workers.members();
+        let mut devices: Vec<_> = members.iter().map(|member| Arc::clone(&member.device)).collect();
+        let remote = devices.len();
+        devices.extend(local);
+        let line_up = |settings: &EngineArgs| {
+            let options = placement_options(settings, devices.len(), remote, usual.as_ref())?;
+            let lineup = Lineup::new(devices.clone(), options, settings.local.stream_options());
+            // Where a command has several models, a worker may have been lost before this one is loaded.
+            Ok::<_, Failure>(lineup.without(|at| members.get(at).is_some_and(|member| member.is_lost)))
+        };
+        let place = |lineup: &Lineup| {
+            let placement = match instead_of {
+                Some(runner) => lineup.place_instead_of(runner, &file),
+                None if lineup.devices().len() == devices.len() => lineup.place(&file),
+                None => lineup.place_what_is_left(&file),
+            };
+            placement.map_err(|error| Failure::run(&path, error))
+        };
+        let mut lineup = line_up(&settings)?;
+        let mut placement = place(&lineup)?;
+        let is_idle = |share: &Share| share.blocks.is_empty();
+        if for_cards && !placement.shares().last().is_none_or(is_idle) {
+            // The CPU has to help out, so it is not only cards.
+            settings.batch = args.batch;
+            lineup = line_up(&settings)?;
+            placement = place(&lineup)?;
+        }
+        let departures = match settings.with_departures {
+            // Before weights are loaded, while the memory that they need counts as free.
+            true => departures(&workers, &lineup, &path, |lineup| lineup.place_what_is_left(&file)),
+            false => Vec::new(),
+        };
+        check_overrides(&placement, &settings.overrides)?;
+        let places = members.into_iter().map(|member| member.place).collect();
+        Ok(Placed {
+            path,
+            file,
+            vocab,
+            settings,
+            placement,
+            departures,
+            lineup,
+            places,
+            quiet,
+            since,
+            workers,
+        })
+    }
+}
+
+/// A model that could be loaded as it is placed.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    path: PathBuf,
+    file: ModelFile,
+    vocab: Arc<Vocab>,
+    settings: EngineArgs,
+    placement: Placement,
+    departures: Vec<Departure>,
+    lineup: Lineup,
+    places: Vec<RemotePlace>,
+    quiet: bool,
+    since: Instant,
+    /// Dropped last: devices must be gone before the processes behind them.
+    workers: Arc<Workers>,
+}
+
+impl Placed {
+    /// Shows where it would be; an error if it does not fit.
+    fn show(&self, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+        let Placed { path, placement, settings, workers, .. } = self;
+        let proportions = &self.lineup.options().proportions;
+        match self.quiet {
+            true => {
+                let report = plan_report(path, placement, proportions, settings, workers);
+                printable::write_json(&report, out)?;
+            }
+            false => show_placement(placement, proportions, terminal, out)?,
+        }
+        self.check_room()
+    }
+
+    /// An error if some device has no room for its part.
+    pub(crate) fn check_room(&self) -> Result<(), Failure> {
+        too_small(&self.placement, &self.settings).map_or(Ok(()), Err)
+    }
+
+    /// Whether there is room for it beside everything that is loaded now.
+    pub(crate) fn fits_beside(&self) -> Result<bool, Failure> {
+        let mut shares = self.placement.devices().iter().zip(self.placement.shares());
+        let fits = shares.try_fold(true, |fits, (device, share)| {
+            Ok(fits && share.needed() <= device.memory().map_err(|error| Failure::Device { error })?.free)
+        });
+        fits
+    }
+
+    /// Loads it.
+    pub(crate) fn load(self) -> Result<Box<Loaded>, Failure> {
+        let Placed { placement, quiet, workers, .. } = &self;
+        if !workers.is_empty() && !quiet {
+            let (proportions, plain) = (&self.lineup.options().proportions, Terminal { colour: false });
+            log::note_lines(|out| show_placement(placement, proportions, plain, out))?;
+        }
+        self.check_room()?;
+        let Placed {
+            path,
+            file,
+            vocab,
+            settings,
+            placement,
+            departures,
+            lineup,
+            places,
+            quiet,
+            since,
+            workers,
+        } = self;
+        let model = load(file, placement, &path, &workers, quiet)?;
+        let load = since.elapsed();
+        tracing::debug!(
+            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens, keys in {} and values in {}",
+            path.display(),
+            model.hyper().architecture(),
+            model.hyper().blocks.len(),
+            load.as_secs_f64(),
+            settings.context_size(),
+            settings.key_type(),
+            settings.value_type()
+        );
+        Ok(Box::new(Loaded { vocab, model, path, load, departures, lineup, places, quiet, workers }))
+    }
+}
+
 /// What is to be done after the placement is made.
 pub(crate) enum Opened {
     /// The placement was shown, and that is all that was asked for.
@@ -315,87 +498,14 @@ impl Loaded {
         quiet: bool,
         needed: impl FnOnce(&Unloaded<'_>) -> Result<usize, Failure>,
     ) -> Result<Opened, Failure> {
-        let (path, file) = open_file(&args.model)?;
-        let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
-        let vocab = Arc::new(vocab);
-        oxcart::warn_of_ignored_keys(&path, &file);
-        let is_encoder = file.hyper().is_encoder();
-        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path, is_encoder })?;
-        let mut settings = args.clone();
-        settings.choose_context(file.hyper().context, needed, quiet);
-        let start = Instant::now();
-        let workers = match &args.connected {
-            Some(connected) => Arc::clone(connected),
-            None => args.connect()?,
-        };
-        let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
-        let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
-        let for_cards =
-            workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
-        let members = workers.members();
-        let mut devices: Vec<_> = members.iter().map(|member| Arc::clone(&member.device)).collect();
-        let remote = devices.len();
-        devices.extend(local);
-        let line_up = |settings: &EngineArgs| {
-            let options = placement_options(settings, devices.len(), remote, usual.as_ref())?;
-            let lineup = Lineup::new(devices.clone(), options, settings.local.stream_options());
-            // Where a command has several models, a worker may have been lost before this one is loaded.
-            Ok::<_, Failure>(lineup.without(|at| members.get(at).is_some_and(|member| member.is_lost)))
-        };
-        let place = |lineup: &Lineup| {
-            let placement = match lineup.devices().len() == devices.len() {
-                true => lineup.place(&file),
-                false => lineup.place_what_is_left(&file),
-            };
-            placement.map_err(|error| Failure::run(&path, error))
-        };
-        let mut lineup = line_up(&settings)?;
-        let mut placement = place(&lineup)?;
-        let is_idle = |share: &Share| share.blocks.is_empty();
-        if for_cards && !placement.shares().last().is_none_or(is_idle) {
-            // The CPU has to help out, so it is not only cards.
-            settings.batch = args.batch;
-            lineup = line_up(&settings)?;
-            placement = place(&lineup)?;
-        }
-        let args = &settings;
-        let departures = match args.with_departures {
-            // Before weights are loaded, while the memory that they need counts as free.
-            true => departures(&workers, &lineup, &path, |lineup| lineup.place_what_is_left(&file)),
-            false => Vec::new(),
-        };
-        check_overrides(&placement, &args.overrides)?;
+        let found = Found::open(&args.model)?;
+        let needed = needed(&found.unloaded())?;
+        let placed = found.place(args, needed, quiet, None)?;
         if args.plan {
-            match quiet {
-                true => printable::write_json(&plan_report(&path, &placement, args), out)?,
-                false => show_placement(&placement, terminal, out)?,
-            }
-            return match too_small(&placement, args) {
-                Some(failure) => Err(failure),
-                None => Ok(Opened::Shown),
-            };
+            placed.show(terminal, out)?;
+            return Ok(Opened::Shown);
         }
-        if !workers.is_empty() && !quiet {
-            log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out))?;
-        }
-        if let Some(failure) = too_small(&placement, args) {
-            return Err(failure);
-        }
-        let model = load(file, placement, &path, &workers, quiet)?;
-        let load = start.elapsed();
-        tracing::debug!(
-            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens, keys in {} and values in {}",
-            path.display(),
-            model.hyper().architecture(),
-            model.hyper().blocks.len(),
-            load.as_secs_f64(),
-            args.context_size(),
-            args.key_type(),
-            args.value_type()
-        );
-        let places = members.into_iter().map(|member| member.place).collect();
-        let loaded = Loaded { vocab, model, path, load, departures, lineup, places, quiet, workers };
-        Ok(Opened::Ready(Box::new(loaded)))
+        Ok(Opened::Ready(placed.load()?))
     }
 
     /// The tokens of a text.
@@ -438,71 +548,6 @@ impl Loaded {
     /// What to tell about an error of the model.
     pub(crate) fn failure(&self, error: oxcart::llm::model::Error) -> Failure {
         Failure::run(&self.path, error)
-    }
-}
-
-/// Which device has what, for programs.
-pub(crate) fn placement_report(model: &Model) -> Value {
-    model.placement().shares().iter().map(share_report).collect()
-}
-
-/// What one device has, for programs.
-fn share_report(share: &Share) -> Value {
-    json!({
-        "device": share.name,
-        "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
-        "weights_bytes": share.weights,
-        "cache_bytes": share.state,
-        "mapped": share.mapped,
-    })
-}
-
-/// A plan, for programs.
-fn plan_report(path: &Path, placement: &Placement, args: &EngineArgs) -> Value {
-    let share = |share: &Share| {
-        let mut report = share_report(share);
-        report["needed_bytes"] = share.needed().into();
-        report["free_bytes"] = share.free.into();
-        report
-    };
-    json!({
-        "model": path.to_string_lossy(),
-        "context": args.context_size(),
-        "fits": placement.shortfall().is_none(),
-        "placement": placement.shares().iter().map(share).collect::<Vec<_>>(),
-    })
-}
-
-/// Why a plan cannot work.
-fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
-    let context = args.context_size();
-    let advice = "add a worker, or change --split, --ctx or --kv";
-    shortfall(placement).map(|problem| Failure::NoRoom(format!("{problem} with --ctx {context}: {advice}")))
-}
-
-/// Every pattern of `--place` is about some tensor, and names a device of the plan.
-fn check_overrides(placement: &Placement, overrides: &[Override]) -> Result<(), Failure> {
-    let devices = placement.devices().len();
-    if let Some(wanted) = overrides.iter().find(|wanted| wanted.device >= devices) {
-        let known = match devices {
-            1 => "it has only device 0".to_owned(),
-            _ => format!("its devices are numbered from 0 to {}", devices.saturating_sub(1)),
-        };
-        return Err(Failure::Usage(format!(
-            "--place {}={}: the plan has no device {}; {known}, as --plan shows",
-            wanted.pattern.escape_debug(),
-            wanted.device,
-            wanted.device
-        )));
-    }
-    let has = |wanted: &Override| placement.tensors().iter().any(|tensor| wanted.matches(&tensor.name));
-    match overrides.iter().find(|wanted| !has(wanted)) {
-        Some(wanted) => Err(Failure::Usage(format!(
-            "--place {}={}: no tensor of the model has such a name; oxcart inspect --tensors lists them",
-            wanted.pattern.escape_debug(),
-            wanted.device
-        ))),
-        None => Ok(()),
     }
 }
 
@@ -560,40 +605,6 @@ fn placement_options(
         }
     };
     Ok(PlacementOptions { proportions, overrides: args.overrides.clone(), runner: args.runner_options() })
-}
-
-/// Which device has too little memory for its part, if one has.
-pub(crate) fn shortfall(placement: &Placement) -> Option<String> {
-    let share = placement.shortfall()?;
-    let (free, needed) = (ByteSize(share.free as u64), ByteSize(share.needed() as u64));
-    Some(format!("{} has {free} free, but its part of the model needs {needed}", device_name(&share.name)))
-}
-
-/// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
-pub(crate) fn show_placement(
-    placement: &Placement,
-    terminal: Terminal,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let bytes = |bytes: usize| Cell::quantity(quantity::bytes(bytes as u64));
-    let rows = placement.shares().iter().enumerate().map(|(at, share)| {
-        let blocks = match share.blocks.len() {
-            0 => "-".to_owned(),
-            1 => share.blocks.start.to_string(),
-            _ => format!("{}-{}", share.blocks.start, share.blocks.end - 1),
-        };
-        [
-            Cell::dim(at.to_string()),
-            Cell::plain(device_name(&share.name)),
-            Cell::plain(blocks),
-            bytes(share.weights),
-            bytes(share.state),
-            bytes(share.free),
-        ]
-    });
-    let columns = [Align::Right, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right];
-    let titles = Some(["#", "device", "blocks", "weights", "cache", "free"]);
-    Ok(Table { columns, titles, rows }.write(out, terminal)?)
 }
 
 /// Loads with a bar for everything that has to be moved.

@@ -109,6 +109,12 @@ impl DeviceArgs {
         has_card.then_some(Proportions::SpareLast { most: Some(most) })
     }
 
+    /// Whether blocks were to be on cards and there is none among the devices.
+    pub(crate) fn misses_cards(&self, devices: &[Arc<dyn Device>]) -> bool {
+        matches!(self.gpu_layers, GpuLayers::AtMost(_))
+            && devices.iter().all(|device| device.kind() == DeviceKind::Cpu)
+    }
+
     fn choose(&self, found: &Registries) -> Result<Vec<Arc<dyn Device>>, Failure> {
         let all = found.devices();
         if let Some(unknown) = self.names.iter().find(|name| found.device_by_name(name).is_none()) {

@@ -13,12 +13,14 @@ mod form;
 mod generation;
 mod habits;
 mod limits;
+mod listed;
 mod loaded;
 mod local;
 mod log;
 mod models;
 mod new_file;
 mod os;
+mod plan;
 mod printable;
 mod progress;
 mod quantity;
@@ -31,6 +33,7 @@ mod text_windows;
 mod trust;
 mod units;
 mod workers;
+mod wrap;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -158,7 +161,8 @@ fn failed(failure: &Failure, log: Option<&Log>) -> ExitCode {
         tracing::error!("{failure}");
     }
     // If stderr is closed too, the exit code has to do.
-    let _ = writeln!(door::stderr(), "oxcart: {failure}");
+    let line = wrap::wrapped(&format!("oxcart: {failure}"), Terminal::width_of_stderr());
+    let _ = writeln!(door::stderr(), "{line}");
     failure.exit_code()
 }
 

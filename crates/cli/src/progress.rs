@@ -2,6 +2,8 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::door::visible;
@@ -97,9 +99,103 @@ impl Progress {
     }
 }
 
+/// Progress of work that is done in large pieces of which nothing is heard before they are done: in between, it is as far as it should be at
+/// the pace of earlier pieces.
+#[derive(Debug)]
+pub(crate) struct Paced {
+    /// None after its end.
+    pace: Arc<Mutex<Option<Pace>>>,
+}
+
+#[derive(Debug)]
+struct Pace {
+    progress: Progress,
+    done: u64,
+    total: u64,
+    /// What is being done, and since when.
+    piece: u64,
+    since: Instant,
+    /// How much is done in a second, as far as that is known.
+    rate: f64,
+}
+
+impl Pace {
+    /// How far it should be by now.
+    fn reached(&self, now: Instant) -> u64 {
+        let begun = (now.saturating_duration_since(self.since).as_secs_f64() * self.rate) as u64;
+        self.done + begun.min(self.piece)
+    }
+
+    fn show(&mut self) {
+        let reached = self.reached(Instant::now());
+        self.progress.set(reached, Some(self.total));
+    }
+}
+
+impl Paced {
+    /// Begins to show work of so many things.
+    pub(crate) fn begin(progress: Progress, total: u64) -> Paced {
+        let pace = Pace { progress, done: 0, total, piece: 0, since: Instant::now(), rate: 0.0 };
+        let pace = Arc::new(Mutex::new(Some(pace)));
+        let shown = Arc::downgrade(&pace);
+        let show = move || {
+            loop {
+                thread::sleep(DRAW);
+                let Some(shown) = shown.upgrade() else { return };
+                match &mut *shown.lock().unwrap_or_else(PoisonError::into_inner) {
+                    Some(pace) => pace.show(),
+                    None => return,
+                }
+            }
+        };
+        // Without a thread it moves after each piece.
+        let _ = thread::Builder::new().name("progress".into()).spawn(show);
+        Paced { pace }
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Option<Pace>> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece is being done, of work of which so much is done in a second; zero if that is not known yet.
+    pub(crate) fn expect(&self, piece: u64, rate: f64) {
+        if let Some(pace) = &mut *self.pace() {
+            (pace.piece, pace.rate, pace.since) = (piece, rate, Instant::now());
+        }
+    }
+
+    /// So much more is done.
+    pub(crate) fn add(&self, done: u64) {
+        if let Some(pace) = &mut *self.pace() {
+            (pace.done, pace.piece) = (pace.done + done, 0);
+            pace.show();
+        }
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        if let Some(pace) = self.pace().take() {
+            pace.progress.finish();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_piece_is_as_far_as_it_should_be() {
+        let since = Instant::now();
+        let progress = Progress::counting("tokens");
+        let mut pace = Pace { progress, done: 100, total: 1000, piece: 50, since, rate: 0.0 };
+        let reached = |pace: &Pace, seconds| pace.reached(since + Duration::from_secs(seconds));
+        assert_eq!(reached(&pace, 7), 100, "at no known pace");
+        pace.rate = 10.0;
+        assert_eq!((reached(&pace, 0), reached(&pace, 3)), (100, 130));
+        assert_eq!(reached(&pace, 60), 150, "no further than its end");
+    }
 
     #[test]
     fn a_line_says_it_all() {

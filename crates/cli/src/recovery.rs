@@ -9,16 +9,16 @@ use oxcart::llm::model::{Error, Placement};
 use oxcart::llm::runner::{Lineup, Loss, LostDevice, Runner};
 
 use crate::failure::Failure;
-use crate::loaded::show_placement;
 use crate::log;
+use crate::plan::show_placement;
 use crate::terminal::Terminal;
 use crate::workers::{RemotePlace, Workers, device_name};
 
 /// A placement without the devices of one worker, or why there would be none.
 #[derive(Debug)]
 pub(crate) struct Departure {
-    /// Where the worker is.
-    pub(crate) endpoint: String,
+    /// What the worker is called.
+    pub(crate) worker: String,
     pub(crate) placement: Result<Placement, Failure>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn departures(
         if lineup.devices().iter().any(is_own) {
             let left = lineup.without(|at| is_own(&lineup.devices()[at]));
             let placement = place(&left).map_err(|error| Failure::run(path, error));
-            departures.push(Departure { endpoint: registry.endpoint().to_owned(), placement });
+            departures.push(Departure { worker: registry.called().to_owned(), placement });
         }
     }
     departures
@@ -67,7 +67,8 @@ impl Putting {
         };
         if !self.quiet {
             // A note that cannot be written does not keep anything from going on.
-            let _ = log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out));
+            let (proportions, plain) = (&lineup.options().proportions, Terminal { colour: false });
+            let _ = log::note_lines(|out| show_placement(&placement, proportions, plain, out));
         }
         // Without a bar: the line may have the beginning of an answer.
         lineup.settle(runner, placement, &|_| {})?;

@@ -35,6 +35,13 @@ impl Terminal {
         size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
     }
 
+    /// The same of stderr.
+    pub(crate) fn width_of_stderr() -> Option<usize> {
+        let size =
+            io::stderr().is_terminal().then(|| terminal_size::terminal_size_of(io::stderr())).flatten();
+        size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
+    }
+
     /// `text` in `tone`.
     pub(crate) fn paint(self, text: &str, tone: Tone) -> String {
         match tone {

@@ -86,13 +86,17 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
     if text.is_empty() {
         return Err("an address is empty; write HOST or HOST:PORT, for example 192.168.1.5".into());
     }
+    with_port(text).parse().map_err(|error: EndpointError| error.to_string())
+}
+
+/// A place with the usual port, unless it has one.
+pub(crate) fn with_port(text: &str) -> String {
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let text = match inner.parse::<Ipv6Addr>() {
+    match inner.parse::<Ipv6Addr>() {
         Ok(_) => format!("[{inner}]:{DEFAULT_PORT}"),
         Err(_) if !text.contains(':') => format!("{text}:{DEFAULT_PORT}"),
         Err(_) => text.to_owned(),
-    };
-    text.parse().map_err(|error: EndpointError| error.to_string())
+    }
 }
 
 /// A worker that runs already: how it is reached, and where that is; nowhere if it cannot be found, which connecting to it will say.
@@ -247,7 +251,8 @@ impl Listed {
     ) -> Result<Arc<RemoteRegistry>, String> {
         let (link, addresses) = (self.link.clone(), self.checked.clone());
         let timeouts = Timeouts { heartbeat: heartbeat.0, ..Timeouts::default() };
-        let options = Options { worker_cache, link, addresses, timeouts, ..Options::default() };
+        let called = self.machine().map(str::to_owned);
+        let options = Options { worker_cache, link, addresses, timeouts, called, ..Options::default() };
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {
@@ -264,6 +269,14 @@ impl Listed {
             }
         }
         Err(errors.join("; "))
+    }
+
+    /// An error of connecting, which says where the worker was looked for, with its name in front if it has one.
+    pub(crate) fn named(&self, error: String) -> String {
+        match self.machine() {
+            Some(name) => format!("{name}: {error}"),
+            None => error,
+        }
     }
 }
 
@@ -470,11 +483,11 @@ impl Workers {
             match tried.unwrap_or_else(|_| Err(format!("{name}: internal error (a bug) while connecting"))) {
                 Ok(registry) => connected.push((registry, wanted)),
                 Err(error) if wanted.may_be_absent => absent.push((wanted.worker, error)),
-                Err(error) => errors.push(error),
+                Err(error) => errors.push(wanted.worker.named(error)),
             }
         }
         if connected.is_empty() {
-            errors.extend(absent.drain(..).map(|(_, error)| error));
+            errors.extend(absent.drain(..).map(|(worker, error)| worker.named(error)));
         }
         if !errors.is_empty() {
             return Err(Failure::Workers { errors });
@@ -516,6 +529,13 @@ impl Workers {
         }
     }
 
+    /// Where the worker is whose device has this name; none of a device of this machine.
+    pub(crate) fn address_of(&self, device: &str) -> Option<String> {
+        let has = |used: &Arc<RemoteRegistry>| used.devices().iter().any(|own| own.name() == device);
+        let found = self.slots.iter().map(Slot::used).find(has)?;
+        Some(found.endpoint().to_owned())
+    }
+
     /// How often one of them came back.
     pub(crate) fn returns(&self) -> u64 {
         self.returns.load(Ordering::Acquire)
@@ -555,6 +575,13 @@ impl Workers {
         self.slots.is_empty()
     }
 
+    /// Whether some of them serve one client at a time, as llama.cpp's do.
+    pub(crate) fn serve_one_client(&self) -> bool {
+        let is_such =
+            |used: Arc<RemoteRegistry>| used.dialect().own_ops.is_empty() && used.failure().is_none();
+        self.slots.iter().map(Slot::used).any(is_such)
+    }
+
     /// The connections that are used, in the order of the workers.
     pub(crate) fn registries(&self) -> Vec<Arc<RemoteRegistry>> {
         self.slots.iter().map(Slot::used).collect()
@@ -578,7 +605,7 @@ impl Drop for Workers {
     }
 }
 
-/// A device as people call it: that of a worker by where the worker is, `RPC0[host:50052]` as `host:50052`.
+/// A device as people call it: that of a worker by the worker's name or where it is, `RPC0[host:50052]` as `host:50052`.
 pub(crate) fn device_name(name: &str) -> String {
     let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
     match remote {
@@ -636,8 +663,12 @@ mod tests {
 
     #[test]
     fn devices_are_called_by_where_they_are() {
-        for (name, want) in [("CPU", "CPU"), ("RPC0[box:1]", "box:1"), ("RPC1[[::1]:2]", "[::1]:2, device 1")]
-        {
+        for (name, want) in [
+            ("CPU", "CPU"),
+            ("RPC0[den]", "den"),
+            ("RPC0[box:1]", "box:1"),
+            ("RPC1[[::1]:2]", "[::1]:2, device 1"),
+        ] {
             assert_eq!(device_name(name), want);
         }
         for (name, want) in [("CUDA0", "CUDA0"), ("RPC0[box:1]", "device 0"), ("RPC1[[::1]:2]", "device 1")] {

@@ -326,6 +326,41 @@ fn answers_are_as_wide_as_the_window() {
     }
 }
 
+/// What is shown has no line that the terminal would break, and all of these words in a row.
+fn assert_is_broken_at_words(shown: &str, columns: usize, phrase: &str) {
+    // An editor draws what is typed by itself.
+    let lines = shown.lines().map(str::trim_end).filter(|line| !line.contains('\x1b'));
+    let widest = lines.map(|line| line.chars().count()).max().unwrap();
+    assert!(widest < columns, "{widest} columns: {shown:?}");
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    assert!(words.join(" ").contains(phrase), "{shown:?}");
+}
+
+/// Not answers alone: also errors, what is said about the conversation, and what was said in it.
+#[test]
+fn no_word_is_broken_wherever_people_read() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "(word ){60}end"]);
+    screen.say("Hello");
+    resize(&screen.keys, 34);
+    for (command, phrase) in [
+        ("/stats", "first token after"),
+        ("/history", "assistant: word word word word word word word word"),
+        ("/model /no/where.gguf", "/no/where.gguf: no such file; check the path"),
+        ("/x", "There is no command /x. /help lists them all."),
+    ] {
+        assert_is_broken_at_words(&screen.say(command), 34, phrase);
+    }
+    let run = |args: &[&str], end: &str| {
+        let args = [&["run", "-m", TINY, "--raw", "--temp", "0"], args].concat();
+        Screen::of(home.path(), &args, "1").wait_for(end)
+    };
+    let shown = run(&["the end", "--regex", "(word ){60}end"], "first token");
+    assert_is_broken_at_words(&shown, 80, "word word word word word word end prompt");
+    let shown = run(&["the end of it", "-c", "4"], "1024)");
+    assert_is_broken_at_words(&shown, 80, "use a shorter prompt, or a larger --ctx (up to 1024)");
+}
+
 /// Words go on in lines as wide as the window is by then.
 #[test]
 fn a_window_may_be_resized_during_an_answer() {
@@ -383,7 +418,7 @@ fn a_dead_worker_does_not_end_the_conversation() {
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
     // Asked for by name, it is still gone.
     let shown = screen.say(&format!("/workers {}", worker.address));
-    assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept: /retry"), "{shown}");
+    assert!(shown.contains(&worker.address) && shown.contains("nothing was changed"), "{shown}");
     let shown = screen.say("/workers none");
     assert!(shown.contains("a context of 1024 tokens"), "{shown}");
     screen.say("/retry");
@@ -498,22 +533,71 @@ fn reasoning_is_dim_and_can_be_folded() {
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "Hello", "yes"]);
 }
 
-/// A conversation goes on with another model; one that cannot be used changes nothing but that the model before is loaded again.
+/// A conversation goes on with another model; one that cannot be used changes nothing, so that what was computed is still there.
 #[test]
 fn models_can_be_switched() {
     let home = home();
     let model = reasoning_model(home.path());
-    let mut screen = Screen::chat(home.path(), &SHORT);
+    let text = home.path().join("notes.gguf");
+    std::fs::write(&text, "no model").unwrap();
+    // Where there is no hub.
+    let mut screen = Screen::chat(home.path(), &[&SHORT[..], &["--mirror", "http://127.0.0.1:1"]].concat());
     screen.say("Hello");
     let shown = screen.say(&format!("/model {}", model.display()));
     assert!(shown.contains("reasoning.gguf, a context of 1024 tokens"), "{shown}");
     screen.say("More");
-    let shown = screen.say("/model /nowhere.gguf");
-    assert!(shown.contains("no such file") && shown.contains("the conversation is kept"), "{shown}");
+    let unusable = [
+        ("/nowhere.gguf", "no such file"),
+        (text.to_str().unwrap(), "not a GGUF file"),
+        ("owner/name", "cannot reach 127.0.0.1:1"),
+    ];
+    for (name, why) in unusable {
+        let shown = screen.say(&format!("/model {name}"));
+        assert!(shown.contains(why), "{shown}");
+        let kept = "reasoning.gguf, a context of 1024 tokens";
+        assert!(shown.contains("nothing was changed: ") && shown.contains(kept), "{shown}");
+        assert!(!shown.contains("/retry"), "{shown}");
+    }
     screen.say("And more");
+    let shown = screen.say("/stats");
+    assert!(!shown.contains("; 0 prompt tokens reused"), "{shown}");
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes", "And more", "yes"]);
     assert_eq!(transcript["model"], model.display().to_string());
+}
+
+/// Where there is no room for two models, the one that answers makes way only for one that fits in its place.
+#[test]
+fn a_model_makes_way_for_one_that_fits() {
+    let home = home();
+    let other = model_with(home.path(), "other.gguf", |_| {});
+    let long = model_with(home.path(), "long.gguf", |builder| {
+        builder.set("qwen2.context_length", 32_768_u32);
+    });
+    let needed = {
+        let worker = Worker::start(&[]);
+        let plan = ["run", "-m", TINY, "--workers", &worker.address, "--split", "1", "--plan", "--json"];
+        let plan = user::command(env!("CARGO_BIN_EXE_oxcart")).args(plan).output().unwrap();
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        plan["placement"][0]["needed_bytes"].as_u64().unwrap()
+    };
+    let worker = Worker::start(&["--max-memory", &format!("{}K", needed * 3 / 2 / 1024)]);
+    let mut screen =
+        Screen::chat(home.path(), &["--regex", "yes", "--workers", &worker.address, "--split", "1"]);
+    screen.say("Hello");
+    let shown = screen.say(&format!("/model {}", long.display()));
+    assert!(
+        shown.contains("its part of the model needs") && shown.contains("nothing was changed"),
+        "{shown}"
+    );
+    let shown = screen.say(&format!("/model {}", other.display()));
+    assert!(
+        shown.contains("there is no room for both, so ") && shown.contains("is unloaded first"),
+        "{shown}"
+    );
+    assert!(shown.contains("other.gguf on "), "{shown}");
+    screen.say("More");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
 }
 
 #[test]

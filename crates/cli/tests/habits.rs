@@ -213,6 +213,70 @@ fn a_plan_says_whether_it_can_work() {
     assert!(errors.contains(" free, but its part of the model needs "), "{errors}");
 }
 
+/// A device that gets nothing is said to, and why.
+#[test]
+fn a_plan_says_why_a_worker_gets_nothing() {
+    let workers = [(); 2].map(|()| Worker::start(&[]));
+    let tiny = Worker::start(&["--max-memory", "1K"]);
+    let plan = |more: &[&str]| {
+        let args = [&["run", "-m", TINY, "x", "--plan"], more].concat();
+        text(&output(&args)).1
+    };
+    let list = format!("{},{}", workers[0].address, workers[1].address);
+    let said = plan(&["--workers", &list, "--split", "1,0"]);
+    let nothing = |worker: &Worker, why: &str| format!("{} gets no part of the model: {why}", worker.address);
+    assert!(said.contains(&nothing(&workers[1], "--split gives it nothing")), "{said}");
+    assert!(!said.contains(&nothing(&workers[0], "")), "{said}");
+    let list = format!("{},{}", workers[0].address, tiny.address);
+    let said = plan(&["--workers", &list]);
+    let why = "it has 1.0 KiB free, and a block of the model needs ";
+    assert!(said.contains(&nothing(&tiny, why)), "{said}");
+    let report: Value = serde_json::from_str(&plan(&["--workers", &list, "--json"])).unwrap();
+    let whys = report["placement"].as_array().unwrap().iter().map(|share| share["why_nothing"].as_str());
+    let whys: Vec<bool> = whys.map(|known| known.is_some_and(|known| known.starts_with(why))).collect();
+    assert_eq!(whys, [false, true, false], "{report}");
+    // Also where it is run.
+    let args = ["run", "-m", TINY, "the end", "--raw", "-n", "2", "--workers", &list];
+    let (_, _, told) = text(&output(&args));
+    assert!(told.contains(&nothing(&tiny, why)), "{told}");
+}
+
+/// An answer that the context cuts says so, and what helps.
+#[test]
+fn an_answer_without_room_says_what_helps() {
+    let told = |ctx: &str| {
+        let base = ["run", "-m", TINY, "the end", "--raw", "--regex", "(word ){4000}", "-n", "-1", "-c", ctx];
+        text(&output(&base)).2
+    };
+    let short = told("64");
+    assert!(
+        short.contains("ended because the context of 64 tokens is full: use a larger --ctx (up to 1024)"),
+        "{short}"
+    );
+    let whole = told("1024");
+    assert!(
+        whole.contains("use a model with a longer context") && !whole.contains("larger --ctx"),
+        "{whole}"
+    );
+}
+
+/// Habits of machines with cards do no harm on others, and are told to have no effect.
+#[test]
+fn layers_on_cards_that_are_not_there_are_told() {
+    let devices: Value = serde_json::from_slice(&output(&["devices", "--json"]).stdout).unwrap();
+    if devices["devices"].as_array().is_some_and(|devices| devices.len() > 1) {
+        println!("skipped: there is a card here");
+        return;
+    }
+    let told = |more: &[&str]| {
+        let (code, _, told) =
+            text(&output(&[&["run", "-m", TINY, "the end", "--raw", "-n", "2"], more].concat()));
+        assert_eq!(code, Some(0), "{told}");
+        told.contains("no graphics card was found")
+    };
+    assert_eq!([told(&["-ngl", "99"]), told(&["-ngl", "0"]), told(&[])], [true, false, false]);
+}
+
 #[test]
 fn a_worker_that_is_listed_twice_is_one() {
     let worker = Worker::start(&[]);
@@ -404,6 +468,17 @@ fn shells_and_manuals_know_the_commands() {
     }
     let page = stdout(&mut oxcart(home.path(), &["man", "run"]));
     assert!(page.contains(".TH oxcart-run 1") && page.contains("temp"), "{page}");
+    // The command as it is typed, examples, and values to choose from.
+    assert!(
+        page.contains("\\fBoxcart run\\fR") && page.contains("\n  oxcart run \"Why is the sky blue?\""),
+        "{page}"
+    );
+    let kinds = page.split("\\-\\-kv\\fR").nth(1).unwrap().split(".TP").next().unwrap().to_owned();
+    assert!(kinds.contains("ossible values") && kinds.contains("q8_0"), "{kinds}");
+    let page = stdout(&mut oxcart(home.path(), &["man", "quantize"]));
+    assert!(page.contains("IQ3_XXS"), "{page}");
+    let script = stdout(&mut oxcart(home.path(), &["completions", "bash"]));
+    assert!(script.contains("\"f32 f16 q8_0 q4_0\""), "{script}");
     let folder = home.path().join("man1");
     stdout(&mut oxcart(home.path(), &["man", "--dir", folder.to_str().unwrap()]));
     for page in ["oxcart.1", "oxcart-run.1", "oxcart-worker.1"] {

@@ -310,19 +310,24 @@ fn a_benchmark_has_results() {
         assert!(result["tokens_per_second"].as_f64().unwrap() > 0.0 && result["stddev"].is_number());
         assert!(result["sent_bytes_per_token"].is_number() && result["round_trips_per_token"].is_number());
     }
-    let bench = |more: &[&str]| {
-        stdout(&[&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1", "-d", "0,8"], more].concat())
+    let runs = |runs: &str, more: &[&str]| {
+        stdout(&[&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", runs, "-d", "0,8"], more].concat())
     };
+    let bench = |more: &[&str]| runs("1", more);
     let table = bench(&[]);
     assert!(table.contains("pp16") && table.contains("depth") && !table.contains("sent"), "{table}");
+    // A single run has no deviation.
+    assert!(!table.contains('±') && runs("2", &[]).contains('±'), "{table}");
     let markdown = bench(&["--markdown"]);
-    let head = "| test | depth | tokens/s | ± |\n|---|---:|---:|---:|\n| pp16 | 0 |";
+    let head = "| test | depth | tokens/s |\n|---|---:|---:|\n| pp16 | 0 |";
     assert!(markdown.starts_with(head), "{markdown}");
     let csv = bench(&["--csv", "-s", "1,2"]);
     assert!(csv.starts_with("test,depth,sequences,tokens_per_second,stddev\npp16,0,1,"), "{csv}");
     assert!(csv.contains("\npp16,8,2,") && csv.lines().count() == 5, "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
     let report: Value = serde_json::from_str(&bench(&["--json"])).unwrap();
     assert_eq!(report["results"][1]["test"], "pp16 after 8", "as it is documented");
+    assert!(report["results"][1]["stddev"].is_null(), "{report}");
 }
 
 /// Over workers of ours the client waits once for a token, however many there are; over those of another make once for each.

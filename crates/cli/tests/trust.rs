@@ -126,7 +126,21 @@ fn two_machines_are_paired_in_two_lines() {
     let said = desk.does(&["devices", "--json", "--workers", "den"]);
     assert!(said.contains(&address) && said.contains(r#""machine":"den""#), "{said}");
     let said = desk.does(&["devices", "--workers", "den"]);
-    assert!(said.contains(&address) && said.contains("device 0 of den"), "{said}");
+    assert!(said.contains(&format!("device 0 of the worker den ({address})")), "{said}");
+    // People read the name that they gave it; programs get the address, too.
+    let plan = ["run", "-m", TINY, "x", "--workers", "den", "--split", "1", "--plan"];
+    let said = desk.does(&plan);
+    assert!(said.contains(" den ") && !said.contains(&address), "{said}");
+    let plan: Value = serde_json::from_str(&desk.does(&[&plan[..], &["--json"]].concat())).unwrap();
+    assert_eq!(
+        (&plan["placement"][0]["device"], &plan["placement"][0]["address"]),
+        (&"RPC0[den]".into(), &(*address).into())
+    );
+    let said = desk.does(&["top", "den", "--once", "--every", "1s"]);
+    assert!(
+        said.starts_with("worker den · 1 device\n") && said.contains(&format!("■ den  {address}  alive")),
+        "{said}"
+    );
     let (known, knows) = (desk.known(), den.known());
     assert_eq!(known["machines"][0]["addresses"][0], *address);
     assert_eq!(known["machines"][0]["key"], knows["key"]);
@@ -137,11 +151,15 @@ fn two_machines_are_paired_in_two_lines() {
     // Names and limits.
     desk.does(&["trust", "name", "den", "attic"]);
     assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains(&address));
-    let said = den.does(&["trust", "limit", "desk", "--memory", "64M"]);
-    assert!(said.contains("64.0 MiB"), "{said}");
+    assert_eq!(den.does(&["trust", "limit", "desk"]), "desk may use this machine, without limits\n");
+    let limited = "desk may use this machine: 64.0 MiB of each device\n";
+    assert_eq!(den.does(&["trust", "limit", "desk", "--memory", "64M"]), limited);
+    assert_eq!(den.does(&["trust", "limit", "desk"]), limited);
     assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains("67108864"));
     // The end of it holds at once, and there is no way around it in the clear.
     den.does(&["trust", "revoke", "desk"]);
+    let said = den.does(&["trust", "limit", "desk"]);
+    assert!(said.contains("is revoked") && said.contains("64.0 MiB of each device"), "{said}");
     for workers in ["attic", &address] {
         let (code, said) = desk.run(&["devices", "--workers", workers]);
         assert_eq!((code, said.contains("does not know this machine")), (Some(1), true), "{said}");

@@ -29,8 +29,11 @@ pub struct Link {
 /// A machine that takes part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What plans call it: where a worker listens, or this machine.
+    /// What plans call it: the name of a paired machine, where a worker listens, or this machine.
     pub name: String,
+    /// Where a worker listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// What went over the line to it; none for the machine that serves.
     pub link: Option<Link>,
     /// Why it cannot be used any more, if it cannot.

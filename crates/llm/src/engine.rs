@@ -194,7 +194,8 @@ impl Engine {
             request.prompt.push(source.start);
         }
         if request.prompt.len() > limit {
-            let error = Error::ContextFull { used: 0, asked: request.prompt.len(), limit };
+            let (asked, trained) = (request.prompt.len(), self.runner.model().hyper().context);
+            let error = Error::ContextFull { used: 0, asked, limit, trained };
             return Err(error.into());
         }
         let vocabulary = self.runner.model().hyper().vocabulary;

@@ -9,9 +9,10 @@ use oxcart::llm::runner::{Piece, Runner, Wanted};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::loaded::{EngineArgs, Loaded, Opened, placement_report};
+use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::plan::placement_report;
 use crate::printable;
-use crate::progress::Progress;
+use crate::progress::{Paced, Progress};
 use crate::terminal::{Terminal, Tone};
 use crate::units;
 use crate::workers::Traffic;
@@ -110,8 +111,17 @@ impl Test {
         (self.depth + self.length()) * self.sequences
     }
 
-    /// Seconds that it takes, from sequences without tokens but those of the depth.
-    fn run(self, loaded: &Loaded, runner: &mut Runner, count: &mut dyn FnMut(usize)) -> Result<f64, Failure> {
+    /// Seconds that it takes, from sequences without tokens but those of the depth. `rate` is how many tokens a second are expected, for what
+    /// is shown meanwhile.
+    fn run(
+        self,
+        loaded: &Loaded,
+        runner: &mut Runner,
+        progress: Option<&Paced>,
+        rate: f64,
+    ) -> Result<f64, Failure> {
+        let expect = |tokens: usize| progress.into_iter().for_each(|shown| shown.expect(tokens as u64, rate));
+        let count = |tokens: usize| progress.into_iter().for_each(|shown| shown.add(tokens as u64));
         let vocabulary = loaded.vocab.len().max(1);
         // Any tokens will do; the same ones every time, others in every sequence.
         let token = |sequence: usize, at: usize| ((at * 7919 + sequence * 104_729 + 13) % vocabulary) as u32;
@@ -143,6 +153,7 @@ impl Test {
         match self.kind {
             Kind::Prompt(_) => {
                 let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+                expect(self.count());
                 compute(runner, &prompts, Wanted::Last)?;
                 count(self.count());
             }
@@ -188,10 +199,11 @@ impl Measured {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
 
-    fn deviation(&self) -> f64 {
-        let mean = self.mean();
+    /// How far runs are from their mean; nothing can be said of a single one.
+    fn deviation(&self) -> Option<f64> {
+        let (mean, others) = (self.mean(), self.rates.len().checked_sub(1).filter(|others| *others > 0)?);
         let squares: f64 = self.rates.iter().map(|rate| (rate - mean) * (rate - mean)).sum();
-        (squares / (self.rates.len().max(2) - 1) as f64).sqrt()
+        Some((squares / others as f64).sqrt())
     }
 
     fn per_token(&self, number: u64) -> f64 {
@@ -209,21 +221,19 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     settings.sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
     let mut runner = loaded.runner()?;
-    let mut progress = Progress::counting("tokens");
     let all = tests.iter().map(|test| (test.computed() * (args.r + 1)) as u64).sum();
-    let mut done = 0;
-    let mut count = |tokens: usize| {
-        done += tokens as u64;
-        if !args.json {
-            progress.set(done, Some(all));
-        }
-    };
+    let progress = (!args.json).then(|| Paced::begin(Progress::counting("tokens"), all));
     let mut measured = Vec::new();
     for test in tests {
-        test.run(&loaded, &mut runner, &mut count)?;
+        let mut rate = |expected: f64| {
+            let seconds = test.run(&loaded, &mut runner, progress.as_ref(), expected)?;
+            Ok::<_, Failure>(test.count() as f64 / seconds)
+        };
+        let mut expected = rate(0.0)?;
         let (before, mut rates) = (loaded.workers.traffic(), Vec::new());
         for _ in 0..args.r {
-            rates.push(test.count() as f64 / test.run(&loaded, &mut runner, &mut count)?);
+            expected = rate(expected)?;
+            rates.push(expected);
         }
         let traffic = loaded.workers.traffic().since(before);
         let runs = args.r as u64;
@@ -234,7 +244,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         };
         measured.push(Measured { test, rates, traffic });
     }
-    progress.finish();
+    drop(progress);
     match args.json {
         true => printable::write_json(&report(&loaded, args, &measured), out),
         false => write_table(&rows(!loaded.workers.is_empty(), args.csv, &measured), args, terminal, out),
@@ -270,7 +280,7 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
         "kv_values": args.engine.value_type().to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "placement": placement_report(&loaded.model),
+        "placement": placement_report(&loaded.model, &loaded.workers),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
     })
@@ -279,15 +289,17 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
 /// The title of the column with deviations.
 const DEVIATION: &str = "±";
 
-/// Titles and rows of the columns that have values: depths, sequences and the network are part of it only where there are some. For
-/// programs, columns are called as in JSON, and bytes have no units.
+/// Titles and rows of the columns that have values: depths, sequences, deviations and the network are part of it only where there are some.
+/// For programs, columns are called as in JSON, there is always one of deviations, and bytes have no units.
 fn rows(is_remote: bool, for_programs: bool, measured: &[Measured]) -> Vec<Vec<String>> {
     let has_depth = measured.iter().any(|result| result.test.depth > 0);
     let has_sequences = measured.iter().any(|result| result.test.sequences > 1);
     let mut titles = vec!["test"];
     titles.extend(has_depth.then_some("depth"));
     titles.extend(has_sequences.then_some("sequences"));
-    titles.extend(if for_programs { ["tokens_per_second", "stddev"] } else { ["tokens/s", DEVIATION] });
+    let has_deviation = for_programs || measured.iter().any(|result| result.deviation().is_some());
+    titles.push(if for_programs { "tokens_per_second" } else { "tokens/s" });
+    titles.extend(has_deviation.then_some(if for_programs { "stddev" } else { DEVIATION }));
     if is_remote {
         titles.extend(match for_programs {
             true => ["sent_bytes_per_token", "received_bytes_per_token", "round_trips_per_token"],
@@ -302,7 +314,9 @@ fn rows(is_remote: bool, for_programs: bool, measured: &[Measured]) -> Vec<Vec<S
         let mut row = vec![result.test.kind()];
         row.extend(has_depth.then(|| result.test.depth.to_string()));
         row.extend(has_sequences.then(|| result.test.sequences.to_string()));
-        row.extend([format!("{:.2}", result.mean()), format!("{:.2}", result.deviation())]);
+        row.push(format!("{:.2}", result.mean()));
+        let deviation = result.deviation().map_or_else(String::new, |deviation| format!("{deviation:.2}"));
+        row.extend(has_deviation.then_some(deviation));
         if is_remote {
             row.push(bytes(result.traffic.sent));
             row.push(bytes(result.traffic.received));
@@ -354,7 +368,7 @@ mod tests {
     fn means_and_deviations() {
         let test = Test { kind: Kind::Tokens(4), depth: 0, sequences: 1 };
         let measured = Measured { test, rates: vec![1.0, 2.0, 3.0], traffic: Traffic::default() };
-        assert_eq!((measured.mean(), measured.deviation()), (2.0, 1.0));
+        assert_eq!((measured.mean(), measured.deviation()), (2.0, Some(1.0)));
         assert_eq!(measured.test.name(), "tg4");
         assert_eq!(measured.per_token(6), 1.5);
     }
@@ -368,12 +382,16 @@ mod tests {
         let lines = |is_remote, measured: &[Measured]| -> Vec<String> {
             rows(is_remote, false, measured).into_iter().map(|row| row.join(" ")).collect()
         };
-        assert_eq!(lines(false, &measured(0, 1)), ["test tokens/s ±", "pp8 2.00 0.00"]);
-        assert_eq!(lines(false, &measured(16, 1)), ["test depth tokens/s ±", "pp8 16 2.00 0.00"]);
-        assert_eq!(lines(false, &measured(0, 4)), ["test sequences tokens/s ±", "pp8 4 2.00 0.00"]);
+        // A single run has no deviation.
+        assert_eq!(lines(false, &measured(0, 1)), ["test tokens/s", "pp8 2.00"]);
+        let [mut several] = measured(0, 1);
+        several.rates = vec![1.0, 3.0];
+        assert_eq!(lines(false, &[several]), ["test tokens/s ±", "pp8 2.00 1.41"]);
+        assert_eq!(lines(false, &measured(16, 1)), ["test depth tokens/s", "pp8 16 2.00"]);
+        assert_eq!(lines(false, &measured(0, 4)), ["test sequences tokens/s", "pp8 4 2.00"]);
         let all = lines(true, &measured(16, 2));
-        assert_eq!(all[0], "test depth sequences tokens/s ± sent/token received/token trips/token");
-        assert_eq!(all[1], "pp8 16 2 2.00 0.00 4 B 0 B 0.25");
+        assert_eq!(all[0], "test depth sequences tokens/s sent/token received/token trips/token");
+        assert_eq!(all[1], "pp8 16 2 2.00 4 B 0 B 0.25");
         let large = Traffic { sent: 65536, ..measured(0, 1)[0].traffic };
         let [result] = measured(0, 1);
         let csv: Vec<String> = rows(true, true, &[Measured { traffic: large, ..result }])
@@ -384,7 +402,7 @@ mod tests {
             csv,
             [
                 "test,tokens_per_second,stddev,sent_bytes_per_token,received_bytes_per_token,round_trips_per_token",
-                "pp8,2.00,0.00,8192,1,0.50",
+                "pp8,2.00,,8192,1,0.50",
             ]
         );
     }

@@ -7,7 +7,6 @@ mod markdown;
 mod reply;
 mod talk;
 mod transcript;
-mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -19,6 +18,7 @@ use crate::os::interrupts::Interrupts;
 use crate::os::typing::Waiting;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
+use crate::wrap::wrapped;
 use input::{Input, Said};
 use talk::Talk;
 
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut input = Input::new(is_interactive, !args.no_history, terminal)?;
     if is_interactive {
         let about = format!("{}; /help lists the commands, Ctrl-D quits", talk.about());
-        writeln!(out, "{}", terminal.paint(&about, Tone::Dim))?;
+        writeln!(out, "{}", terminal.paint(&wrapped(&about, Terminal::width()), Tone::Dim))?;
     }
     let mut interrupts = 0;
     loop {

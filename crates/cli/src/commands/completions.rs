@@ -37,7 +37,7 @@ pub(crate) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn man(args: &ManArgs, parser: Command, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn man(args: &ManArgs, mut parser: Command, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(folder) = &args.dir {
         let unwritable = |error: std::io::Error| {
             Failure::Machine(format!("cannot write to {}: {error}", folder.display()))
@@ -45,6 +45,8 @@ pub(crate) fn man(args: &ManArgs, parser: Command, out: &mut dyn Write) -> Resul
         std::fs::create_dir_all(folder).map_err(unwritable)?;
         return clap_mangen::generate_to(parser, folder).map_err(unwritable);
     }
+    // Pages of commands know the name of the program only in what is built.
+    parser.build();
     let page = match &args.command {
         None => parser,
         Some(name) => {
@@ -52,7 +54,7 @@ pub(crate) fn man(args: &ManArgs, parser: Command, out: &mut dyn Write) -> Resul
                 let near = nearest(name, parser.get_subcommands().map(Command::get_name));
                 Failure::Usage(format!("there is no command '{}'{near}", name.escape_debug()))
             };
-            parser.find_subcommand(name).cloned().ok_or_else(unknown)?.display_name(format!("oxcart-{name}"))
+            parser.find_subcommand(name).cloned().ok_or_else(unknown)?
         }
     };
     Ok(clap_mangen::Man::new(page).render(out)?)

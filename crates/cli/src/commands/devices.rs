@@ -42,18 +42,8 @@ struct Row {
     memory: Option<Memory>,
     /// Where it is lent, and in which dialect.
     worker: Option<(String, &'static Dialect)>,
-    /// The name of that machine, if this one is paired with it, and the device's number there.
-    machine: Option<(String, usize)>,
-}
-
-impl Row {
-    /// What it is, by the name of its machine if that has one.
-    fn description(&self) -> String {
-        match &self.machine {
-            Some((name, at)) => format!("device {at} of {name}"),
-            None => Text::new(self.device.description().as_bytes()).to_string(),
-        }
-    }
+    /// The name of that machine, if this one is paired with it.
+    machine: Option<String>,
 }
 
 /// A worker that has no devices for us.
@@ -137,14 +127,14 @@ fn local_row(device: Arc<dyn Device>) -> Row {
 
 fn remote_rows(listed: &Listed) -> Result<Vec<Row>, String> {
     // It is asked once.
-    let registry = listed.connect(false, Heartbeat(None))?;
-    let row = |(at, device): (usize, Arc<dyn Device>)| {
+    let registry = listed.connect(false, Heartbeat(None)).map_err(|error| listed.named(error))?;
+    let row = |device: Arc<dyn Device>| {
         let memory = device.memory().map_err(|error| error.to_string())?;
         let worker = Some((registry.endpoint().to_owned(), registry.dialect()));
-        let machine = listed.machine().map(|name| (name.to_owned(), at));
+        let machine = listed.machine().map(str::to_owned);
         Ok(Row { memory: Some(memory), device, worker, machine })
     };
-    registry.devices().into_iter().enumerate().map(row).collect()
+    registry.devices().into_iter().map(row).collect()
 }
 
 fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -157,7 +147,7 @@ fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<
             bytes(row.memory.map(|memory| memory.free)),
             bytes(row.memory.map(|memory| memory.total)),
             Cell::dim(row.worker.as_ref().map_or("-", |(_, dialect)| dialect.name)),
-            Cell::dim(row.description()),
+            Cell::dim(Text::new(row.device.description().as_bytes()).to_string()),
         ]
     });
     let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Left];
@@ -175,7 +165,7 @@ fn write_json(rows: &[Row], lost: &[Lost], unusable: &[String], out: &mut dyn Wr
                 "kind": row.worker.is_none().then(|| row.device.kind().to_string()),
                 "memory": row.memory.map(|memory| json!({ "free": memory.free, "total": memory.total })),
                 "worker": row.worker.as_ref().map(|(endpoint, _)| endpoint),
-                "machine": row.machine.as_ref().map(|(name, _)| name),
+                "machine": row.machine,
                 "dialect": row.worker.as_ref().map(|(_, dialect)| dialect.name),
             })
         })

@@ -8,6 +8,7 @@ use oxcart::llm::text::Encode;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::models;
 use crate::printable;
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     engine: EngineArgs,
 
     /// How tokens become one vector: mean, cls or last. By default, as the model file says
-    #[arg(long, value_name = "HOW", value_parser = parse_pooling)]
+    #[arg(long, value_name = "HOW", value_parser = listed(["mean", "cls", "last"], parse_pooling))]
     pooling: Option<Pooling>,
 
     /// Do not scale vectors to length 1

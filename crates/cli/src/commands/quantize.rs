@@ -13,6 +13,7 @@ use oxcart::llm::quantize::{Change, Importance, Quantization, QuantizeError};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::models::{self, MirrorArgs};
 use crate::new_file::NewFile;
 use crate::printable;
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     to: PathBuf,
 
     /// For example Q4_K_M, Q8_0 or F16
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", value_parser = listed(FileType::all().iter().map(FileType::name), str::parse::<FileType>))]
     file_type: FileType,
 
     /// Importance data from `oxcart imatrix` or llama.cpp's llama-imatrix: spends bits where they matter most; the smallest types need it

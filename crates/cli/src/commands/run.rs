@@ -3,18 +3,20 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use oxcart::llm::engine::{AtLimit, Engine, Request};
+use oxcart::llm::engine::{AtLimit, End, Engine, Request};
 use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, summary};
-use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded, placement_report};
+use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, room_for_more, summary};
+use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded};
+use crate::plan::placement_report;
 use crate::printable;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::Terminal;
+use crate::wrap::Wrap;
 
 /// Answer a prompt
 ///
@@ -59,10 +61,6 @@ pub(crate) struct Args {
     /// Stop before this text would appear in the answer; may be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-
-    /// Ignore tokens that end an answer, and keep generating
-    #[arg(long)]
-    ignore_eos: bool,
 
     /// When the context is full, drop its older half instead of stopping
     #[arg(long)]
@@ -118,23 +116,41 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         limit: args.length.n.0,
         stop: args.stop.clone(),
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
-        ignore_end: args.ignore_eos,
+        ignore_end: args.length.ignore_eos,
         at_limit,
         ..Request::new(tokens.clone())
     };
+    // A file or another program gets the answer as it is.
+    let mut wrap = Terminal::width().map(|_| Wrap::default());
     let answered = answer(&loaded, &mut engine, request, |text| {
         if !args.json && !text.is_empty() {
-            out.write_all(text.as_bytes())?;
+            match &mut wrap {
+                Some(wrap) => {
+                    // A window may be made wider or narrower at any time.
+                    wrap.set_width(Terminal::width());
+                    wrap.push(text, out)?;
+                }
+                None => out.write_all(text.as_bytes())?,
+            }
             out.flush()?;
         }
         Ok(())
-    })?;
+    });
+    wrap.map_or(Ok(()), |mut wrap| wrap.end_word(out))?;
+    let answered = answered?;
     if args.json {
         return printable::write_json(&report(&loaded, &engine, &tokens, &answered), out);
     }
     writeln!(out)?;
     out.flush()?;
     tracing::info!("{}", line(&loaded, &answered));
+    if answered.end == End::Context {
+        let (context, trained) = (engine.runner().options().context, loaded.model.hyper().context);
+        tracing::warn!(
+            "the answer ended because the context of {context} tokens is full: use {}, or --shift to drop the older half and go on",
+            room_for_more(context, trained)
+        );
+    }
     Ok(())
 }
 
@@ -204,7 +220,7 @@ fn report(loaded: &Loaded, engine: &Engine, prompt: &[u32], answered: &Answered)
             "decode_per_second": report.answer_rate(),
         },
         "guesses": { "computed": report.guessed_tokens, "right": report.right_guesses },
-        "placement": placement_report(engine.runner().model()),
+        "placement": placement_report(engine.runner().model(), &loaded.workers),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })
 }

@@ -18,6 +18,7 @@ use ratatui::widgets::Paragraph;
 
 use crate::failure::Failure;
 use history::History;
+use picture::Subject;
 use source::Source;
 
 /// How often keys are looked for.
@@ -58,6 +59,7 @@ type Looked = Result<Cluster, String>;
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut source = Source::new(&args.url, args.api_key.as_deref(), args.api_key_file.as_deref())?;
+    let subject = source.subject();
     let first = source.look().map_err(Failure::Machine)?;
     if args.json {
         let text = serde_json::to_string(&first).map_err(|error| Failure::Machine(error.to_string()))?;
@@ -68,17 +70,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.once || !std::io::stdout().is_terminal() {
         thread::sleep(args.every);
         history.push(source.look().map_err(Failure::Machine)?);
-        for line in picture::lines(&history, &args.url, None, 100) {
+        for line in picture::lines(&history, &subject, None, 100) {
             writeln!(out, "{}", line.to_string().trim_end())?;
         }
         return Ok(());
     }
-    live(source, history, args)
+    live(source, history, &subject, args.every)
 }
 
 /// Shows pictures until a key ends it.
-fn live(mut source: Source, mut history: History, args: &Args) -> Result<(), Failure> {
-    let every = args.every;
+fn live(mut source: Source, mut history: History, subject: &Subject, every: Duration) -> Result<(), Failure> {
     let (sender, pictures) = sync_channel(1);
     let looking = move || {
         loop {
@@ -98,7 +99,7 @@ fn live(mut source: Source, mut history: History, args: &Args) -> Result<(), Fai
         ratatui::restore();
         Failure::Machine(format!("cannot use the terminal: {error}"))
     })?;
-    let shown = show(&mut terminal, &mut history, &pictures, &args.url);
+    let shown = show(&mut terminal, &mut history, &pictures, subject);
     ratatui::restore();
     shown.map_err(Failure::from)
 }
@@ -107,13 +108,13 @@ fn show(
     terminal: &mut ratatui::DefaultTerminal,
     history: &mut History,
     pictures: &Receiver<Looked>,
-    url: &str,
+    subject: &Subject,
 ) -> std::io::Result<()> {
     let (mut trouble, mut scrolled) = (None, 0_u16);
     loop {
         terminal.draw(|frame| {
             let area = frame.area();
-            let lines = picture::lines(history, url, trouble.as_deref(), usize::from(area.width));
+            let lines = picture::lines(history, subject, trouble.as_deref(), usize::from(area.width));
             let most = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_sub(area.height);
             scrolled = scrolled.min(most);
             frame.render_widget(Paragraph::new(lines).scroll((scrolled, 0)), area);

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 use oxcart::backend::ByteSize;
-use oxcart::rpc::client::{self, Endpoint, Timeouts};
+use oxcart::rpc::client::{self, Endpoint, JoinError, Timeouts};
 use oxcart::rpc::link::{Machine, MachineName, Machines, MachinesError};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ enum Action {
         #[arg(value_parser = trust::name)]
         name: MachineName,
     },
-    /// Limit how much of this machine another may use
+    /// Limit how much of this machine another may use; without a limit, show those that there are
     Limit {
         /// The machine: its name, or its key
         machine: String,
@@ -66,7 +66,7 @@ enum Action {
     },
     /// Have the worker of this machine show a new join line
     Invite {
-        /// Where the worker listens
+        /// Where the worker listens, if not at 127.0.0.1:50052
         #[arg(value_name = "HOST[:PORT]", value_parser = workers::endpoint)]
         worker: Option<Endpoint>,
     },
@@ -101,19 +101,19 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             })?;
             Ok(writeln!(out, "{before} is now called {name}")?)
         }
+        Some(Action::Limit { machine, memory: None, connections: None }) => {
+            let machines = trust::machines()?;
+            let machine = machines.meant_by(machine).ok_or_else(|| unknown(machine))?;
+            Ok(writeln!(out, "{} {}", machine.name, limited(machine))?)
+        }
         Some(Action::Limit { machine, memory, connections }) => {
-            if memory.is_none() && connections.is_none() {
-                return Err(Failure::Usage(
-                    "say which limit to set: --memory SIZE or --connections N (none removes it)".into(),
-                ));
-            }
             let machine = change(machine, |machines, machine| {
                 let Some(machine) = machines.get_mut(machine.key) else { return Ok(machine) };
                 machine.max_memory = memory.map_or(machine.max_memory, |limit| limit.0);
                 machine.max_connections = connections.map_or(machine.max_connections, |limit| limit.0);
                 Ok(machine.clone())
             })?;
-            Ok(writeln!(out, "{} {}", machine.name, rights(&machine))?)
+            Ok(writeln!(out, "{} {}", machine.name, limited(&machine))?)
         }
         Some(Action::Revoke { machine }) => {
             let machine = change(machine, |machines, machine| {
@@ -147,9 +147,16 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             )?)
         }
         Some(Action::Invite { worker }) => {
-            let worker = worker.clone().unwrap_or_else(|| Endpoint::new("127.0.0.1", DEFAULT_PORT));
-            let line = client::invite(&worker, &trust::identity()?, &Timeouts::default())
-                .map_err(|error| Failure::Machine(error.to_string()))?;
+            let place = worker.clone().unwrap_or_else(|| Endpoint::new("127.0.0.1", DEFAULT_PORT));
+            let line = client::invite(&place, &trust::identity()?, &Timeouts::default()).map_err(|error| {
+                let elsewhere = match (&error, worker) {
+                    (JoinError::Unreachable { .. }, None) => {
+                        " If it listens elsewhere, as its log says, name the place: oxcart trust invite HOST:PORT"
+                    }
+                    _ => "",
+                };
+                Failure::Machine(format!("{error}{elsewhere}"))
+            })?;
             Ok(writeln!(out, "oxcart join {line}")?)
         }
     }
@@ -168,10 +175,11 @@ fn change<T>(
             _ => Ok(None),
         }
     });
-    let unknown = || {
-        Failure::Usage(format!("no machine is called '{}'; oxcart trust lists them", meant.escape_debug()))
-    };
-    done.map_err(|error| Failure::Machine(error.to_string()))?.ok_or_else(unknown)
+    done.map_err(|error| Failure::Machine(error.to_string()))?.ok_or_else(|| unknown(meant))
+}
+
+fn unknown(meant: &str) -> Failure {
+    Failure::Usage(format!("no machine is called '{}'; oxcart trust lists them", meant.escape_debug()))
 }
 
 /// What a machine may, in words.
@@ -182,13 +190,31 @@ fn rights(machine: &Machine) -> String {
     if !machine.may_use_this {
         return "may not use this machine".into();
     }
+    match limits(machine) {
+        None => "may use this machine".into(),
+        Some(limits) => format!("may use this machine: {limits}"),
+    }
+}
+
+/// The limits of a machine; none if it has none.
+fn limits(machine: &Machine) -> Option<String> {
     let memory = machine.max_memory.map(|bytes| format!("{} of each device", ByteSize(bytes)));
     let connections = machine.max_connections.map(|count| counted(count as usize, "connection"));
     let limits: Vec<String> = memory.into_iter().chain(connections).collect();
-    match limits.is_empty() {
-        true => "may use this machine".into(),
-        false => format!("may use this machine: {}", limits.join(", ")),
+    (!limits.is_empty()).then(|| limits.join(", "))
+}
+
+/// How much of this machine another may use, or might if it had the right.
+fn limited(machine: &Machine) -> String {
+    let limits = limits(machine);
+    if machine.may_use_this {
+        let limits = limits.map_or_else(|| ", without limits".into(), |limits| format!(": {limits}"));
+        return format!("may use this machine{limits}");
     }
+    let limits = limits.unwrap_or_else(|| "none".into());
+    let state =
+        if machine.revoked { "is revoked and may not use this machine" } else { "may not use this machine" };
+    format!("{state}; its limits, once they are paired again: {limits}")
 }
 
 fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -241,6 +267,29 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_told_whatever_a_machine_may() {
+        let key = oxcart::rpc::link::Key::from_bytes([1; 32]);
+        let mut machine = Machine::new("den".parse().unwrap(), key);
+        machine.may_use_this = true;
+        assert_eq!(limited(&machine), "may use this machine, without limits");
+        machine.max_memory = Some(8 << 30);
+        machine.max_connections = Some(1);
+        assert_eq!(limited(&machine), "may use this machine: 8.0 GiB of each device, 1 connection");
+        (machine.may_use_this, machine.revoked) = (false, true);
+        assert_eq!(
+            limited(&machine),
+            "is revoked and may not use this machine; its limits, once they are paired again: 8.0 GiB of each device, 1 connection"
+        );
+        machine.revoked = false;
+        machine.max_memory = None;
+        assert!(
+            limited(&machine)
+                .ends_with("may not use this machine; its limits, once they are paired again: 1 connection")
+        );
+        assert_eq!(rights(&machine), "may not use this machine");
+    }
 
     #[test]
     fn limits_are_numbers_or_none() {

@@ -8,6 +8,7 @@ mod log;
 mod tidy;
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -24,6 +25,7 @@ use oxcart::rpc::worker::{
 };
 
 use crate::failure::Failure;
+use crate::listed::listed;
 use crate::local::DeviceArgs;
 use crate::log::{Readers, Style};
 use crate::os::requests::{HELP, Request, Requests};
@@ -32,6 +34,9 @@ use crate::units;
 use crate::workers::{self, DEFAULT_PORT};
 use listen_on::ListenOn;
 use tidy::tidy;
+
+/// What `--protocol` is said to take.
+const PROTOCOLS: [&str; 6] = ["auto", "7.0", "5.1", "4.0", "3.6", "2.0"];
 
 /// How long running graphs may take to end after the first request to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -64,8 +69,8 @@ pub(crate) struct Args {
 
     /// Listen here instead, optionally with a protocol version of its own; may be repeated
     ///
-    /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
-    #[arg(long, value_name = "[VERSION@]HOST:PORT", conflicts_with_all = ["host", "port"])]
+    /// For example 127.0.0.1, at port 50052, or 2.0@127.0.0.1:50053 for old clients.
+    #[arg(long, value_name = "[VERSION@]HOST[:PORT]", conflicts_with_all = ["host", "port"])]
     listen: Vec<ListenOn>,
 
     #[command(flatten)]
@@ -106,11 +111,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
-    /// Version of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
+    /// Version of the protocol
     ///
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. For clients of another version, name it; for several, listen on several ports.
-    #[arg(long, value_name = "VERSION", default_value = "auto")]
+    #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = listed(PROTOCOLS, str::parse::<DialectChoice>))]
     protocol: DialectChoice,
 
     /// Accept clients of this network without a key, for example 192.168.1.0/24; may be repeated
@@ -233,7 +238,7 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
     for (device, bytes) in worker.devices() {
         log::lending(device.name(), device.description(), bytes as u64);
     }
-    let mut endpoints = args.advertise.clone();
+    let (mut endpoints, mut own) = (args.advertise.clone(), None);
     for (place, address) in places.iter().zip(&addresses) {
         let choice = place.choice.unwrap_or(args.protocol);
         let bound = worker.listen(address.as_slice(), choice).map_err(|error| {
@@ -250,6 +255,7 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
             Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))
         })?;
         endpoints.extend(trust::reachable(bound));
+        own.get_or_insert(bound);
     }
     if let Some(trust) = &trust {
         let mut known = Vec::new();
@@ -259,7 +265,8 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
             is_new
         });
         trust.invitations().set_endpoints(endpoints);
-        show_line(trust, readers, is_reached || !args.advertise.is_empty());
+        let shows_one = own.map_or_else(|| INVITE.to_owned(), invite);
+        show_line(trust, readers, is_reached || !args.advertise.is_empty(), &shows_one);
     }
     if args.until_stdin_ends {
         let stop = requests.sender();
@@ -285,21 +292,37 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
 
 /// Shows a join line, if there is someone to show it to. Whoever reads it can pair a machine for good, and while it is open strangers may
 /// talk: so a service that starts again and again shows none once it has its machines, and a log that others can read has none at all.
-fn show_line(trust: &Trust, readers: Readers, is_reachable: bool) {
+fn show_line(trust: &Trust, readers: Readers, is_reachable: bool, shows_one: &str) {
     // What is left out of the log is not opened.
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
     }
     match readers {
-        Readers::Others => log::no_invitation("other users can read this log"),
+        Readers::Others => log::no_invitation("other users can read this log", shows_one),
         Readers::User if trust.has_guests() => {
-            log::no_invitation("machines are paired with this one already")
+            log::no_invitation("machines are paired with this one already", shows_one)
         }
         Readers::User | Readers::Terminal => {
             if let Some(invitation) = trust.invitations().open() {
                 log::invitation(&invitation, is_reachable);
             }
         }
+    }
+}
+
+/// The command that has a worker show a join line, as far as it listens at the usual place.
+const INVITE: &str = "oxcart trust invite";
+
+/// The same for a worker that listens at an address.
+fn invite(at: SocketAddr) -> String {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    match at.port() {
+        DEFAULT_PORT if ip == Ipv4Addr::LOCALHOST => INVITE.to_owned(),
+        port => format!("{INVITE} {}", SocketAddr::new(ip, port)),
     }
 }
 
@@ -379,4 +402,23 @@ fn cache(folder: Option<&Path>, size: u64) -> Result<Arc<WeightCache>, Failure> 
     })?;
     log::caching(&shown, size, Domain::users_untold());
     Ok(cache)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_says_how_it_is_asked_for_a_line() {
+        for (at, want) in [
+            ("127.0.0.1:50052", "oxcart trust invite"),
+            ("0.0.0.0:50052", "oxcart trust invite"),
+            ("127.0.0.2:50052", "oxcart trust invite 127.0.0.2:50052"),
+            ("0.0.0.0:7", "oxcart trust invite 127.0.0.1:7"),
+            ("192.0.2.1:50052", "oxcart trust invite 192.0.2.1:50052"),
+            ("[::]:50052", "oxcart trust invite [::1]:50052"),
+        ] {
+            assert_eq!(invite(at.parse().unwrap()), want);
+        }
+    }
 }

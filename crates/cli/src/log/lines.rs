@@ -16,6 +16,7 @@ use super::queue::Queued;
 use crate::door;
 use crate::printable;
 use crate::terminal::{Terminal, Tone};
+use crate::wrap::wrapped;
 
 /// What those events belong to that are told: what other packages say is for their authors.
 const OURS: &str = "oxcart";
@@ -70,7 +71,10 @@ impl Subscriber for Lines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let line = match self.style {
-            Style::Notes(terminal) => note(*event.metadata().level(), &fields.message, terminal),
+            Style::Notes(terminal) => {
+                let width = if matches!(self.to, To::Stderr) { Terminal::width_of_stderr() } else { None };
+                note(*event.metadata().level(), &fields.message, width, terminal)
+            }
             Style::Timed => format!("{} {}", now(), one_line(&fields.message)),
             Style::Json => json(event.metadata(), fields),
         };
@@ -93,10 +97,10 @@ impl Subscriber for Lines {
 }
 
 /// What stands on a terminal: what went wrong is said by name, everything else is an aside.
-fn note(level: Level, text: &str, terminal: Terminal) -> String {
+fn note(level: Level, text: &str, width: Option<usize>, terminal: Terminal) -> String {
     match level {
-        Level::ERROR | Level::WARN => format!("oxcart: {text}"),
-        _ => terminal.paint(text, Tone::Dim),
+        Level::ERROR | Level::WARN => wrapped(&format!("oxcart: {text}"), width),
+        _ => terminal.paint(&wrapped(text, width), Tone::Dim),
     }
 }
 

@@ -117,6 +117,8 @@ pub enum Error {
         asked: usize,
         /// Tokens that fit.
         limit: usize,
+        /// Tokens that the model was trained for.
+        trained: usize,
     },
     /// A position that cannot be gone back to.
     #[error("cannot go back to position {position} of {used}: {reason}")]

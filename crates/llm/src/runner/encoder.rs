@@ -137,7 +137,7 @@ impl Encoder {
         if tokens.is_empty() || tokens.len() > limit {
             return match tokens.len() {
                 0 => Err(Error::setting("the text", "empty", "it needs at least one token")),
-                asked => Err(Error::ContextFull { used: 0, asked, limit }),
+                asked => Err(Error::ContextFull { used: 0, asked, limit, trained: limit }),
             };
         }
         let count = tokens.len();

@@ -233,6 +233,21 @@ impl Lineup {
         self.with_room(|options| Placement::beside(file, self.devices.clone(), options, bytes))
     }
 
+    /// Where another model would be if that of a runner was not on any devices. Devices are told by their names, because those of a machine
+    /// may have been found anew.
+    pub fn place_instead_of(&self, runner: &Runner, file: &ModelFile) -> Result<Placement, Error> {
+        let held = runner.held_bytes()?;
+        let bytes = |device: &Arc<dyn Device>| {
+            held.iter().filter(|(holder, _)| holder.name() == device.name()).map(|(_, bytes)| bytes).sum()
+        };
+        let place =
+            |options: &PlacementOptions| Placement::beside(file, self.devices.clone(), options, bytes);
+        match self.left_out().next() {
+            Some(_) => self.with_room(place),
+            None => place(&self.options),
+        }
+    }
+
     /// In the proportions that there were, if there is room for that.
     fn with_room(
         &self,

@@ -92,7 +92,8 @@ impl Runner {
 
     /// Refuses pieces that cannot be computed, before anything has changed.
     fn check(&self, pieces: &[Piece<'_>]) -> Result<(), Error> {
-        let (vocabulary, limit) = (self.model().hyper().vocabulary, self.options.context);
+        let hyper = self.model().hyper();
+        let (vocabulary, limit, trained) = (hyper.vocabulary, self.options.context, hyper.context);
         for (index, piece) in pieces.iter().enumerate() {
             let sequence = piece.sequence;
             let in_sequence = |error| Error::InSequence { sequence, error: Box::new(error) };
@@ -106,7 +107,7 @@ impl Runner {
             }
             let asked = piece.tokens.len();
             if used + asked > limit {
-                return Err(in_sequence(Error::ContextFull { used, asked, limit }));
+                return Err(in_sequence(Error::ContextFull { used, asked, limit, trained }));
             }
         }
         Ok(())

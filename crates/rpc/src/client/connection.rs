@@ -107,7 +107,8 @@ struct Awaited {
 /// What the connection's thread and its users share.
 #[derive(Debug)]
 pub(super) struct Core {
-    endpoint: Arc<str>,
+    /// Where the worker is, as messages say it.
+    place: Arc<str>,
     dialect: &'static Dialect,
     state: Mutex<State>,
     /// For those who wait for a turn or for room in the queue.
@@ -149,7 +150,7 @@ impl Connection {
     pub(super) fn new(
         line: Line,
         pulse: Option<Beating>,
-        endpoint: Arc<str>,
+        place: Arc<str>,
         traffic: Arc<Traffic>,
         options: &Options,
     ) -> std::io::Result<Arc<Connection>> {
@@ -183,7 +184,7 @@ impl Connection {
             socket,
             pulse: pulse.as_ref().map(Beating::handle).transpose()?,
             has_pulse: AtomicBool::new(pulse.is_some()),
-            endpoint,
+            place,
             dialect,
         });
         let of_thread = Arc::clone(&core);
@@ -200,9 +201,9 @@ impl Connection {
         self.core.has_pulse.load(Ordering::SeqCst)
     }
 
-    /// Where the worker is.
-    pub(super) fn endpoint(&self) -> &Arc<str> {
-        &self.core.endpoint
+    /// Where the worker is, as messages say it.
+    pub(super) fn place(&self) -> &Arc<str> {
+        &self.core.place
     }
 
     /// Why the connection is of no use any more, if it is not.
@@ -374,7 +375,7 @@ impl Drop for Connection {
         let jobs = std::mem::take(&mut state.queue);
         if state.failed.is_none() {
             let gone =
-                WorkerFailure::new(&self.core.endpoint, WorkerFault::HungUp, None, Unconfirmed::default());
+                WorkerFailure::new(&self.core.place, WorkerFault::HungUp, None, Unconfirmed::default());
             state.failed = Some(Arc::new(gone));
         }
         let failure = state.failed.clone();
@@ -520,7 +521,7 @@ impl Core {
         loop {
             let failure = all.iter().find_map(|core| core.look());
             if failure.is_some() || since.elapsed() >= LOOK {
-                return Some((Arc::clone(&sender.endpoint), failure));
+                return Some((Arc::clone(&sender.place), failure));
             }
             std::thread::sleep(LOOK / 20);
         }
@@ -657,7 +658,7 @@ impl Core {
 
     /// Ends the connection for all callers, whatever is under way on its line.
     pub(super) fn end(&self, fault: WorkerFault) {
-        self.fail(WorkerFailure::new(&self.endpoint, fault, None, Unconfirmed::default()));
+        self.fail(WorkerFailure::new(&self.place, fault, None, Unconfirmed::default()));
     }
 
     /// Introductions whose other worker was lost since this was asked the last time; none once the connection is over.
@@ -720,7 +721,7 @@ impl Turn<'_> {
         let Some(line) = &mut self.line else {
             // The line went with an earlier failure of this very turn.
             let gone =
-                || WorkerFailure::new(&self.core.endpoint, WorkerFault::Broken, None, Unconfirmed::default());
+                || WorkerFailure::new(&self.core.place, WorkerFault::Broken, None, Unconfirmed::default());
             return Err(self.core.fail(gone()));
         };
         match act(line) {

@@ -25,14 +25,14 @@ pub struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    /// Asks a worker about one of its devices.
+    /// Asks a worker, which is called so, about one of its devices.
     pub(super) fn ask(
         connection: Arc<Connection>,
         index: u32,
+        worker: &str,
     ) -> Result<Arc<RemoteDevice>, Arc<WorkerFailure>> {
-        let endpoint = Arc::clone(connection.endpoint());
-        let name = format!("RPC{index}[{endpoint}]");
-        let description = format!("device {index} of the worker at {endpoint}");
+        let name = format!("RPC{index}[{worker}]");
+        let description = format!("device {index} of the worker {}", connection.place());
         let buffer_type = RemoteBufferType::ask(Arc::clone(&connection), name.clone(), index)?;
         Ok(Arc::new(RemoteDevice { connection, index, name, description, buffer_type }))
     }

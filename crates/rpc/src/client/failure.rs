@@ -62,11 +62,11 @@ pub enum WorkerFault {
         what: String,
     },
     /// It waited for bytes of another worker, which did not come.
-    #[error("got nothing from the worker at {}: {why}", sender.as_deref().unwrap_or("an unknown place"))]
+    #[error("got nothing from the worker {}: {why}", sender.as_deref().unwrap_or("at an unknown place"))]
     NotDelivered {
         /// The introduction by which it waited.
         introduction: u32,
-        /// Where the other worker is.
+        /// Where the other worker is: `at HOST:PORT`, or `NAME (HOST:PORT)`.
         sender: Option<Arc<str>>,
         /// Why the other worker cannot be used any more, if that is known.
         failure: Option<Arc<WorkerFailure>>,
@@ -98,7 +98,7 @@ impl WorkerFault {
 /// [interruption](WorkerFailure::is_interruption), those of the streams that there were.
 #[derive(Debug)]
 pub struct WorkerFailure {
-    endpoint: Arc<str>,
+    place: Arc<str>,
     fault: WorkerFault,
     during: Option<Command>,
     unconfirmed: Box<Unconfirmed>,
@@ -106,12 +106,12 @@ pub struct WorkerFailure {
 
 impl WorkerFailure {
     pub(super) fn new(
-        endpoint: &Arc<str>,
+        place: &Arc<str>,
         fault: WorkerFault,
         during: Option<Command>,
         unconfirmed: Unconfirmed,
     ) -> WorkerFailure {
-        WorkerFailure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed: Box::new(unconfirmed) }
+        WorkerFailure { place: Arc::clone(place), fault, during, unconfirmed: Box::new(unconfirmed) }
     }
 
     /// What the worker did.
@@ -128,8 +128,8 @@ impl WorkerFailure {
         let WorkerFault::NotDelivered { introduction, sender, failure, .. } = &mut self.fault else {
             return None;
         };
-        if let Some((endpoint, found)) = find(*introduction) {
-            (*sender, *failure) = (Some(endpoint), found);
+        if let Some((place, found)) = find(*introduction) {
+            (*sender, *failure) = (Some(place), found);
         }
         Some(*introduction)
     }
@@ -177,9 +177,9 @@ impl fmt::Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The one to blame comes first.
         if let WorkerFault::NotDelivered { failure: Some(failure), .. } = &self.fault {
-            return write!(f, "{failure}; the worker at {} waited for it", self.endpoint);
+            return write!(f, "{failure}; the worker {} waited for it", self.place);
         }
-        write!(f, "worker at {} {}", self.endpoint, self.fault)
+        write!(f, "worker {} {}", self.place, self.fault)
     }
 }
 
@@ -205,7 +205,7 @@ pub enum About {
     Delivery {
         /// How many.
         len: usize,
-        /// Where the other worker is.
+        /// Where the other worker is: `at HOST:PORT`, or `NAME (HOST:PORT)`.
         sender: Arc<str>,
     },
 }
@@ -228,7 +228,7 @@ impl fmt::Display for Note {
             }
             About::Bytes { len, name: None } => write!(f, " ({})", counted(*len as u64, "byte")),
             About::Delivery { len, sender } => {
-                write!(f, " ({} from the worker at {sender})", counted(*len as u64, "byte"))
+                write!(f, " ({} from the worker {sender})", counted(*len as u64, "byte"))
             }
         }
     }
@@ -469,7 +469,7 @@ mod tests {
         let mut commands = Unconfirmed::default();
         commands.add(Command::GraphCompute, &About::Graph { nodes: 3 }, 0);
         let failure =
-            WorkerFailure::new(&"a:1".into(), WorkerFault::Closed, Some(Command::GetTensor), commands);
+            WorkerFailure::new(&"at a:1".into(), WorkerFault::Closed, Some(Command::GetTensor), commands);
         assert_eq!(failure.to_string(), "worker at a:1 closed the connection");
         let detail = failure.detail();
         let want = "closed the connection during GET_TENSOR; not confirmed: GRAPH_COMPUTE (3 nodes)";
@@ -490,17 +490,17 @@ mod tests {
             });
             failed
         };
-        let second = waited("b:2", "a:1", Some(failure("a:1", WorkerFault::Closed)));
+        let second = waited("at b:2", "den (a:1)", Some(failure("den (a:1)", WorkerFault::Closed)));
         assert_eq!(
             second.to_string(),
-            "worker at a:1 closed the connection; the worker at b:2 waited for it"
+            "worker den (a:1) closed the connection; the worker at b:2 waited for it"
         );
-        let third = waited("c:3", "b:2", Some(second)).to_string();
+        let third = waited("at c:3", "at b:2", Some(second)).to_string();
         assert!(
-            third.starts_with("worker at a:1 closed the connection; the worker at b:2 waited"),
+            third.starts_with("worker den (a:1) closed the connection; the worker at b:2 waited"),
             "{third}"
         );
-        let unknown = waited("b:2", "a:1", None).to_string();
-        assert!(unknown.contains("worker at b:2 got nothing from the worker at a:1"), "{unknown}");
+        let unknown = waited("at b:2", "den (a:1)", None).to_string();
+        assert!(unknown.contains("worker at b:2 got nothing from the worker den (a:1)"), "{unknown}");
     }
 }

@@ -45,8 +45,8 @@ pub(super) fn greet(
     for &with_capabilities in forms {
         let channel = open_channel(endpoint, options)?;
         let provisional = if with_capabilities { Dialect::newest() } else { Dialect::classic() };
-        let name = endpoint.to_string().into();
-        let mut line = Line::new(channel, name, provisional, Arc::clone(traffic), options.timeouts);
+        let place = options.place_of(endpoint);
+        let mut line = Line::new(channel, place, provisional, Arc::clone(traffic), options.timeouts);
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
                 let (can_be_introduced, has_pulse) = (answer.can_be_introduced, answer.has_pulse);

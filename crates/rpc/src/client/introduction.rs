@@ -115,7 +115,7 @@ pub(super) fn push(
         };
         let about = About::Bytes { len: from.len, name: None };
         let pushed = sender.submit_in(sender_era, job(Command::Push, from, about)).map_err(Failed::Sender)?;
-        let about = About::Delivery { len: to.len, sender: Arc::clone(sender.endpoint()) };
+        let about = About::Delivery { len: to.len, sender: Arc::clone(sender.place()) };
         let awaited =
             receiver.submit_in(receiver_era, job(Command::Await, to, about)).map_err(Failed::Receiver)?;
         receiver.awaits(awaited, sender, pushed);

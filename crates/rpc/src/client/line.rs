@@ -66,7 +66,8 @@ pub(super) struct WorkerHas {
 #[derive(Debug)]
 pub(super) struct Line {
     channel: Channel,
-    endpoint: Arc<str>,
+    /// Where the worker is, as messages say it.
+    place: Arc<str>,
     pub(super) dialect: &'static Dialect,
     /// Whether the worker can be introduced to others.
     pub(super) can_be_introduced: bool,
@@ -89,14 +90,14 @@ impl Line {
     /// A line over a channel whose calls end after a [tick](Timeouts::tick).
     pub(super) fn new(
         channel: Channel,
-        endpoint: Arc<str>,
+        place: Arc<str>,
         dialect: &'static Dialect,
         traffic: Arc<Traffic>,
         timeouts: Timeouts,
     ) -> Line {
         Line {
             channel,
-            endpoint,
+            place,
             dialect,
             can_be_introduced: false,
             has_pulse: false,
@@ -144,7 +145,7 @@ impl Line {
 
     /// A failure, with what it may have cost.
     pub(super) fn failure(&self, fault: WorkerFault, during: Option<Command>) -> WorkerFailure {
-        WorkerFailure::new(&self.endpoint, fault, during, self.unconfirmed.clone())
+        WorkerFailure::new(&self.place, fault, during, self.unconfirmed.clone())
     }
 
     /// A failure that says that an answer cannot be true.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::endpoint::Endpoint;
 use super::limits::{FURTHER_GRAPH, LONGEST_COMPUTING, TICK};
 use crate::link::{Identity, Key};
 use crate::wire::Dialect;
@@ -22,6 +23,23 @@ pub struct Options {
     pub link: Option<LinkTo>,
     /// Where the worker is, where that has been looked up already; else it is looked up when it is connected to.
     pub addresses: Vec<SocketAddr>,
+    /// What the worker is called, in names of devices and in messages, if not by where it is. No two workers should be called the same.
+    pub called: Option<String>,
+}
+
+impl Options {
+    /// What a worker is called in names of devices: its name, or where it is.
+    pub(super) fn name_of(&self, endpoint: &Endpoint) -> String {
+        self.called.clone().unwrap_or_else(|| endpoint.to_string())
+    }
+
+    /// What stands behind `worker` in messages: `at HOST:PORT`, or `NAME (HOST:PORT)`.
+    pub(super) fn place_of(&self, endpoint: &Endpoint) -> Arc<str> {
+        match &self.called {
+            Some(name) => format!("{name} ({endpoint})").into(),
+            None => format!("at {endpoint}").into(),
+        }
+    }
 }
 
 /// A worker that knows this machine, and that this machine knows.

@@ -33,6 +33,8 @@ use crate::wire::{Command, Dialect};
 #[derive(Debug)]
 pub struct RemoteRegistry {
     name: String,
+    called: String,
+    endpoint: String,
     connection: Arc<Connection>,
     devices: Vec<Arc<RemoteDevice>>,
     heartbeat_error: Option<io::Error>,
@@ -49,19 +51,20 @@ impl RemoteRegistry {
             Ok(pulse) => (pulse, None),
             Err(error) => (None, Some(error)),
         };
-        let name: Arc<str> = endpoint.to_string().into();
-        let connection = Connection::new(line, pulse, Arc::clone(&name), traffic, options)
-            .map_err(|error| ConnectError::Thread { endpoint: name.to_string(), error })?;
+        let connection = Connection::new(line, pulse, options.place_of(&endpoint), traffic, options)
+            .map_err(|error| ConnectError::Thread { endpoint: endpoint.to_string(), error })?;
         let count = match connection.dialect.has_devices {
             true => device_count(&connection)?,
             false => 1,
         };
         if count == 0 || count > MAX_DEVICES {
-            return Err(ConnectError::DeviceCount { endpoint: name.to_string(), count });
+            return Err(ConnectError::DeviceCount { endpoint: endpoint.to_string(), count });
         }
-        let ask = |index| RemoteDevice::ask(Arc::clone(&connection), index);
+        let called = options.name_of(&endpoint);
+        let ask = |index| RemoteDevice::ask(Arc::clone(&connection), index, &called);
         let devices = (0..count).map(ask).collect::<Result<_, _>>()?;
-        Ok(Arc::new(RemoteRegistry { name: format!("RPC[{name}]"), connection, devices, heartbeat_error }))
+        let (name, endpoint) = (format!("RPC[{called}]"), endpoint.to_string());
+        Ok(Arc::new(RemoteRegistry { name, called, endpoint, connection, devices, heartbeat_error }))
     }
 
     /// The dialect spoken.
@@ -71,7 +74,12 @@ impl RemoteRegistry {
 
     /// Where the worker is.
     pub fn endpoint(&self) -> &str {
-        self.connection.endpoint()
+        &self.endpoint
+    }
+
+    /// What the worker is called: [its name](Options::called), or where it is.
+    pub fn called(&self) -> &str {
+        &self.called
     }
 
     /// Messages, bytes and waits so far.

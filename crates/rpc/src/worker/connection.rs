@@ -249,8 +249,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         };
         let answer = match answer {
             // It is no fault of the client, who learns of it where it next waits for an answer.
-            Err(refusal @ Refusal::NotDelivered { number, why }) if !self.client.is_gone() => {
-                self.shared.refused(self.client, command.name(), &refusal);
+            Err(Refusal::NotDelivered { number, why }) if !self.client.is_gone() => {
+                self.shared.undelivered(self.client, session.neighbour(number), why);
                 session.interrupt(Interruption { number, why }, self.client);
                 Answer::Done
             }

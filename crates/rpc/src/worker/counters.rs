@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) cache_hits: AtomicU64,
     pub(crate) cache_misses: AtomicU64,
     pub(crate) copied: AtomicU64,
+    pub(crate) undelivered: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) degraded: AtomicU64,
     pub(crate) panics: AtomicU64,
@@ -55,6 +56,7 @@ impl Counters {
             cache_misses: get(&self.cache_misses),
             copied: get(&self.copied),
             cache,
+            undelivered: get(&self.undelivered),
             dropped: get(&self.dropped),
             degraded: get(&self.degraded),
             panics: get(&self.panics) + cache.panics,
@@ -93,6 +95,8 @@ pub struct Snapshot {
     pub copied: u64,
     /// What else the cache did.
     pub cache: CacheCounts,
+    /// Times that a client was told that another worker had not sent what was waited for.
+    pub undelivered: u64,
     /// Connections dropped for being too slow, too many or too large, or because their device was lost.
     pub dropped: u64,
     /// Devices that are lost.
@@ -110,7 +114,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The numbers and their names.
-    pub const fn numbers(&self) -> [(&'static str, u64); 22] {
+    pub const fn numbers(&self) -> [(&'static str, u64); 23] {
         [
             ("connected", self.connected),
             ("accepted", self.accepted),
@@ -129,6 +133,7 @@ impl Snapshot {
             ("cache_evicted", self.cache.evicted),
             ("cache_collisions", self.cache.collisions),
             ("copied", self.copied),
+            ("undelivered", self.undelivered),
             ("dropped", self.dropped),
             ("degraded", self.degraded),
             ("panics", self.panics),
@@ -164,6 +169,9 @@ impl fmt::Display for Snapshot {
         }
         if self.copied > 0 {
             write!(f, ", {} from own files", self.copied)?;
+        }
+        if self.undelivered > 0 {
+            write!(f, ", {} times nothing from another worker", self.undelivered)?;
         }
         let total: u64 = self.refusals.values().sum();
         write!(f, ", {total} refused")?;

@@ -17,7 +17,7 @@ use super::peer::Peer;
 use super::server::DialectChoice;
 use crate::counted::counted;
 use crate::link::{Key, MachineName};
-use crate::wire::Dialect;
+use crate::wire::{Dialect, NotDelivered};
 
 /// What one client did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +111,19 @@ pub enum Event {
         /// How much that is.
         held: u64,
     },
+    /// Another worker has not sent what a client's session waited for, most often because it is lost. The client is told, and may go on.
+    Undelivered {
+        /// Number of the client.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// Where the other worker's connection came from, if there was one.
+        worker: Option<SocketAddr>,
+        /// What its machine is called here, if it is known.
+        machine: Option<MachineName>,
+        /// Why nothing came.
+        why: NotDelivered,
+    },
     /// The worker ended a connection.
     Dropped {
         /// Number of the client.
@@ -191,6 +204,7 @@ impl Event {
             | Event::Left { peer, .. }
             | Event::Refused { peer, .. }
             | Event::Full { peer, .. }
+            | Event::Undelivered { peer, .. }
             | Event::Dropped { peer, .. }
             | Event::Paired { peer, .. }
             | Event::Panicked { peer, .. } => Some(*peer),
@@ -212,6 +226,7 @@ impl Event {
             Event::Left { .. } => "left",
             Event::Refused { .. } => "refused",
             Event::Full { .. } => "full",
+            Event::Undelivered { .. } => "undelivered",
             Event::Dropped { .. } => "dropped",
             Event::Panicked { .. } => "panicked",
             Event::DeviceLost { .. } => "device_lost",
@@ -266,6 +281,16 @@ impl fmt::Display for Event {
                     1 => write!(f, ", another client holds {held}"),
                     others => write!(f, ", {others} other clients hold {held}"),
                 }
+            }
+            Event::Undelivered { client, peer, worker, machine, why } => {
+                write!(f, "client {client} ({peer}) waited for what did not arrive from ")?;
+                match (machine, worker) {
+                    (Some(machine), Some(worker)) => write!(f, "the worker {machine} ({worker})")?,
+                    (Some(machine), None) => write!(f, "the worker {machine}")?,
+                    (None, Some(worker)) => write!(f, "the worker that connected from {worker}")?,
+                    (None, None) => write!(f, "another worker, which never connected")?,
+                }
+                write!(f, ": {why}; that worker is lost or waits for another one, and the client knows")
             }
             Event::Dropped { client, peer, why } => {
                 write!(f, "client {client} ({peer}) dropped: {}", why.reason())

@@ -108,6 +108,11 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
+    /// The connection of the one who came, if one did, and the key that it has to have proved.
+    pub(crate) fn caller(&self) -> (Option<&Client>, Option<Key>) {
+        (self.expected.caller.get().map(Arc::as_ref), self.expected.key)
+    }
+
     /// What the one who came has sent; an error if none has come.
     pub(crate) fn mailbox(&self) -> Result<&Mailbox, NotDelivered> {
         self.expected.caller.get().map(|_| &self.expected.mailbox).ok_or(NotDelivered::Lost)

@@ -80,6 +80,11 @@ impl Neighbours {
         self.met.clear();
     }
 
+    /// The worker of an introduction: its connection here, if it has come, and its key, if it has one.
+    pub(crate) fn expected(&self, number: u32) -> (Option<&Client>, Option<Key>) {
+        self.expected.get(&number).map_or((None, None), Announcement::caller)
+    }
+
     /// AWAIT: what has come. Waits for it, but not longer than a client may make a worker wait.
     pub(crate) fn take(
         &self,

@@ -35,8 +35,9 @@ use super::roster::Roster;
 use super::trust::Trust;
 use super::turnstile::Turnstile;
 use super::watch::watch;
+use crate::link::Key;
 use crate::link::limits::SECURED_BYTES;
-use crate::wire::{Command, Dialect};
+use crate::wire::{Command, Dialect, NotDelivered};
 
 /// Which dialect a listener speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +207,20 @@ impl WorkerState {
         {
             self.lose(index, reason);
         }
+    }
+
+    /// Another worker has not sent what a client's session waited for.
+    pub(crate) fn undelivered(
+        &self,
+        client: &Client,
+        (caller, key): (Option<&Client>, Option<Key>),
+        why: NotDelivered,
+    ) {
+        add(&self.counters.undelivered, 1);
+        let machine = self.trust.as_ref().zip(key).and_then(|(trust, key)| trust.machine(key));
+        let machine = machine.map(|machine| machine.name);
+        let worker = caller.map(|caller| caller.peer);
+        self.report(&Event::Undelivered { client: client.id, peer: client.peer, worker, machine, why });
     }
 
     /// A device is broken: clients that use it are disconnected, others go on.

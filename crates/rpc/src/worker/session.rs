@@ -139,6 +139,11 @@ impl Session {
         self.interruption
     }
 
+    /// The worker of an introduction: its connection here, if it has come, and its key, if it has one.
+    pub(crate) fn neighbour(&self, number: u32) -> (Option<&Client>, Option<Key>) {
+        self.neighbours.expected(number)
+    }
+
     /// Nothing is computed or answered until [`Command::Resume`], and other workers have nothing to wait for here. Buffers stay as they are.
     /// Graphs do not: of what the client says about them until it knows, nothing is done.
     pub(crate) fn interrupt(&mut self, interruption: Interruption, client: &Client) {

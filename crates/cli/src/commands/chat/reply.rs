@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use oxcart::llm::text::{Answer, AnswerEvent, AnswerParser};
 
 use super::markdown::{Look, Markdown};
-use super::wrap::Wrap;
 use crate::quantity::counted;
 use crate::terminal::Terminal;
+use crate::wrap::{Wrap, wrapped};
 
 /// What is shown of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,18 @@ pub(super) struct Style {
     pub(super) reasoning: bool,
     /// Stdout is a terminal.
     pub(super) wraps: bool,
+}
+
+impl Style {
+    /// How wide the window is now, where there is one.
+    pub(super) fn width(&self) -> Option<usize> {
+        if self.wraps { Terminal::width() } else { None }
+    }
+
+    /// A text as wide as the window.
+    pub(super) fn wrapped(&self, text: &str) -> String {
+        wrapped(text, self.width())
+    }
 }
 
 /// What the text is at the moment.

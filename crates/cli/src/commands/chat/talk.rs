@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use oxcart::backend::ByteSize;
 use oxcart::llm::engine::{AtLimit, Cancel, End, Engine, Request};
@@ -16,9 +17,9 @@ use super::transcript::Transcript;
 use crate::conversation;
 use crate::failure::Failure;
 use crate::form::Form;
-use crate::generation::{Answered, Limit, answer, summary};
+use crate::generation::{Answered, Limit, answer, room_for_more, summary};
 use crate::limits::MAX_ATTACHED_BYTES;
-use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::loaded::{EngineArgs, Found, Loaded, Opened};
 use crate::os::interrupts::Interrupts;
 use crate::quantity::counted;
 use crate::terminal::{Terminal, Tone};
@@ -99,6 +100,8 @@ pub(super) struct Talk<'a> {
     style: Style,
     /// Whether a longer context may be tried: the user has not chosen one, and none was too long for the memory.
     may_grow: bool,
+    /// Whether a change of the model or of the workers failed and left everything as it was.
+    is_unchanged: bool,
     pub(super) interrupts: Option<Interrupts>,
 }
 
@@ -127,6 +130,7 @@ impl<'a> Talk<'a> {
                 wraps: io::stdout().is_terminal(),
             },
             may_grow: args.engine.ctx.is_none(),
+            is_unchanged: false,
             interrupts: None,
         };
         talk.ready = talk.prepare(&talk.settings, out)?;
@@ -136,25 +140,77 @@ impl<'a> Talk<'a> {
     /// A model with these settings, ready to answer.
     fn prepare(&self, settings: &EngineArgs, out: &mut dyn Write) -> Result<Option<Ready>, Failure> {
         let _whole = self.interrupts.as_ref().map(Interrupts::whole);
-        let Opened::Ready(mut loaded) = Loaded::open(settings, self.terminal, out, false)? else {
-            return Ok(None);
-        };
+        match Loaded::open(settings, self.terminal, out, false)? {
+            Opened::Ready(loaded) => self.begin(loaded, settings, out).map(Some),
+            Opened::Shown => Ok(None),
+        }
+    }
+
+    /// Makes a model that is loaded ready to answer.
+    fn begin(
+        &self,
+        mut loaded: Box<Loaded>,
+        settings: &EngineArgs,
+        out: &mut dyn Write,
+    ) -> Result<Ready, Failure> {
         let mut engine = loaded.engine(None)?;
         self.args.speculation.apply(&mut engine, settings, self.terminal, out)?;
         let template = conversation::template(&loaded.model.metadata(), &loaded.path)?;
         let format = ChatFormat::detect(&template, &loaded.vocab);
         let constraint = self.form.as_ref().map(|form| form.compile(&mut engine)).transpose()?;
         let shown = format.shown_tokens(&loaded.vocab);
-        Ok(Some(Ready { engine, template, format, constraint, shown, loaded }))
+        Ok(Ready { engine, template, format, constraint, shown, loaded })
     }
 
-    /// Goes on with other settings; with those before if that fails.
+    /// Goes on with other settings. The model that answers is kept until the other one can, as far as there is room for both; if there is
+    /// not, until nothing but loading the other one is left to do.
     fn change(&mut self, settings: EngineArgs, out: &mut dyn Write) -> Result<(), Failure> {
-        // Two models at a time may not fit.
-        self.ready = None;
-        self.ready = self.prepare(&settings, out)?;
-        self.settings = settings;
+        let changed = match &self.ready {
+            Some(ready) => self.beside(ready, &settings, out),
+            None => Ok(None),
+        };
+        self.is_unchanged = changed.is_err();
+        let ready = match changed? {
+            Some(ready) => Some(ready),
+            None => {
+                if self.ready.take().is_some() {
+                    let before = &self.settings.model.model;
+                    self.note(&format!("there is no room for both, so {before} is unloaded first"), out)?;
+                }
+                self.prepare(&settings, out)?
+            }
+        };
+        self.ready = ready;
+        self.settings = EngineArgs { connected: None, ..settings };
         Ok(())
+    }
+
+    /// A model that is made ready while another one still is. None if it has to take the other one's place, for which there is room.
+    fn beside(
+        &self,
+        ready: &Ready,
+        settings: &EngineArgs,
+        out: &mut dyn Write,
+    ) -> Result<Option<Ready>, Failure> {
+        let _whole = self.interrupts.as_ref().map(Interrupts::whole);
+        let found = Found::open(&settings.model)?;
+        let about = found.unloaded();
+        conversation::template(&about.metadata, about.path)?;
+        let placed = found.place(settings, 0, false, Some(ready.engine.runner()))?;
+        placed.check_room()?;
+        if !placed.fits_beside()? {
+            return Ok(None);
+        }
+        match placed.load().and_then(|loaded| self.begin(loaded, settings, out)) {
+            Err(failure) if failure.is_of_memory() => Ok(None),
+            begun => begun.map(Some),
+        }
+    }
+
+    /// The settings, to be changed; the workers stay connected.
+    fn settings(&self) -> EngineArgs {
+        let connected = self.ready.as_ref().map(|ready| Arc::clone(&ready.loaded.workers));
+        EngineArgs { connected, ..self.settings.clone() }
     }
 
     /// Gives the model a longer context if a prompt of so many tokens and its answer need one, the user has not chosen any and the model
@@ -171,13 +227,14 @@ impl<'a> Talk<'a> {
         };
         self.note(&format!("the context of {context} tokens is too short; loading the model again"), out)?;
         for wanted in longer {
-            let settings = EngineArgs { ctx: Some(wanted), ..self.settings.clone() };
+            let settings = EngineArgs { ctx: Some(wanted), ..self.settings() };
             match self.change(settings, out) {
                 Ok(()) => {
                     self.note(&format!("the context now holds {wanted} tokens"), out)?;
                     return Ok(true);
                 }
                 Err(failure) if failure.is_of_memory() => {
+                    self.is_unchanged = false;
                     self.note(&format!("a context of {wanted} tokens is too long: {failure}"), out)?;
                 }
                 Err(failure) => return Err(failure),
@@ -226,19 +283,26 @@ impl<'a> Talk<'a> {
         if !is_interactive || matches!(failure, Failure::ClosedPipe | Failure::Output(_)) {
             return Err(failure);
         }
-        writeln!(out, "{}", self.terminal.paint(&failure.to_string(), Tone::Bold))?;
-        if failure.is_of_machine() {
-            // Devices that failed once are not asked again.
-            self.ready = None;
-        }
-        if self.ready.is_none() {
-            self.note(
+        let failure = self.style.wrapped(&failure.to_string());
+        writeln!(out, "{}", self.terminal.paint(&failure, Tone::Bold))?;
+        let is_unchanged = std::mem::take(&mut self.is_unchanged);
+        match (&self.ready, &self.unanswered) {
+            (Some(_), _) if is_unchanged => self.note(&format!("nothing was changed: {}", self.about()), out),
+            (Some(_), _) => Ok(()),
+            (None, Some(_)) => self.note(
                 "the conversation is kept: /retry loads the model and tries again, /workers and /model switch to others, \
                  /save PATH writes it to a file",
                 out,
-            )?;
+            ),
+            (None, None) => self.note(
+                &format!(
+                    "the conversation is kept: your next message loads {} again, /workers and /model switch to others, /save PATH \
+                     writes it to a file",
+                    self.settings.model.model
+                ),
+                out,
+            ),
         }
-        Ok(())
     }
 
     /// Does what a command says.
@@ -382,12 +446,12 @@ impl<'a> Talk<'a> {
 
     fn model(&mut self, name: &str, out: &mut dyn Write) -> Result<(), Failure> {
         if !name.is_empty() {
-            let mut settings = self.settings.clone();
+            let mut settings = self.settings();
             settings.model.model = name.to_owned();
             // A context that became longer on the way was the other model's.
             settings.ctx = self.args.engine.ctx;
-            self.may_grow = settings.ctx.is_none();
             self.change(settings, out)?;
+            self.may_grow = self.args.engine.ctx.is_none();
         }
         self.note(&self.about(), out)
     }
@@ -403,8 +467,12 @@ impl<'a> Talk<'a> {
             // Shares and places were meant for the devices before.
             settings.split.clear();
             settings.overrides.clear();
-            self.may_grow = self.args.engine.ctx.is_none();
+            if self.ready.as_ref().is_some_and(|ready| ready.loaded.workers.serve_one_client()) {
+                // Those that are to be used again have to be let go first.
+                self.ready = None;
+            }
             self.change(settings, out)?;
+            self.may_grow = self.args.engine.ctx.is_none();
         }
         self.note(&self.about(), out)
     }
@@ -415,7 +483,9 @@ impl<'a> Talk<'a> {
             self.note("no messages yet", out)?;
         }
         for message in all.all() {
-            writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
+            let text = self.style.wrapped(&format!("{}: {}", message.role, message.content));
+            let (role, text) = text.split_at(message.role.len());
+            writeln!(out, "{}{text}", self.terminal.paint(role, Tone::Bold))?;
         }
         Ok(())
     }
@@ -428,7 +498,10 @@ impl<'a> Talk<'a> {
                 self.note(&format!("reasoning is now {state}"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
-                Some(last) => Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?),
+                Some(last) => {
+                    let reasoning = self.style.wrapped(last.reasoning.trim());
+                    Ok(writeln!(out, "{}", self.terminal.paint(&reasoning, Tone::Dim))?)
+                }
                 None => self.note("the last answer has no reasoning", out),
             },
             _ => Err(Failure::Usage("usage: /think, /think show or /think fold".into())),
@@ -476,6 +549,7 @@ impl<'a> Talk<'a> {
         }
         self.unanswered = Some(message.clone());
         let (shift, shown, limit) = (self.args.shift, self.style, self.args.length.n.0);
+        let ignore_end = self.args.length.ignore_eos;
         let transcript = self.transcript.clone();
         let interrupts = self.interrupts.clone();
         let sampler = self.args.sampler.clone();
@@ -491,15 +565,16 @@ impl<'a> Talk<'a> {
         }
         let may_grow = self.may_grow;
         let ready = self.ready(out)?;
-        let context = ready.context();
+        let (context, trained) = (ready.context(), ready.trained());
         let Fit::Fits { prompt, begun, left_out } = fit else {
+            let longer = room_for_more(context, trained);
             return Err(Failure::Usage(match shift || transcript.messages.is_empty() {
                 true => format!(
-                    "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with a larger --ctx"
+                    "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with {longer}"
                 ),
                 false => format!(
                     "the conversation no longer fits in the context of {context} tokens: /undo or /clear make room; or start the chat \
-                     with a larger --ctx, or with --shift to drop the oldest messages"
+                     with {longer}, or with --shift to drop the oldest messages"
                 ),
             }));
         };
@@ -519,6 +594,7 @@ impl<'a> Talk<'a> {
             constraint: ready.constraint.clone(),
             limit,
             at_limit,
+            ignore_end,
             shown: ready.shown.clone(),
             cancel: cancel.clone(),
             ..Request::new(prompt)
@@ -528,9 +604,12 @@ impl<'a> Talk<'a> {
         let answered = answer(&ready.loaded, &mut ready.engine, request, |text| Ok(reply.push(text, out)?));
         drop(under_way);
         reply.finish(out)?;
+        if answered.as_ref().is_err_and(Failure::is_of_machine) {
+            // Devices that failed once are not asked again.
+            self.ready = None;
+        }
         let answered = answered?;
-        let may_grow = may_grow && ready.trained() > context;
-        let end = ended(answered.end, limit, context, may_grow);
+        let end = ended(answered.end, limit, context, trained, may_grow);
         self.unanswered = None;
         self.transcript.messages.push(Message::new("user", message));
         self.transcript.messages.push(Message::new("assistant", reply.answer.text.trim()));
@@ -545,7 +624,7 @@ impl<'a> Talk<'a> {
 
 fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     match style.wraps {
-        true => Ok(writeln!(out, "{}", style.terminal.paint(text, Tone::Dim))?),
+        true => Ok(writeln!(out, "{}", style.terminal.paint(&style.wrapped(text), Tone::Dim))?),
         false => {
             tracing::info!("{text}");
             Ok(())
@@ -595,17 +674,18 @@ fn fitting(
 }
 
 /// Why an answer ended, if that was not the model.
-fn ended(end: End, limit: usize, context: usize, may_grow: bool) -> Option<String> {
+fn ended(end: End, limit: usize, context: usize, trained: usize, may_grow: bool) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
         End::Cancelled => Some("stopped; the answer so far stays in the conversation".into()),
         End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
-        End::Context if may_grow => Some(format!(
+        End::Context if may_grow && trained > context => Some(format!(
             "ended because the context of {context} tokens is full; your next message gets a longer one if it needs that"
         )),
         End::Context => Some(format!(
-            "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with a larger --ctx, or \
-             with --shift to drop the oldest messages"
+            "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with {}, or with --shift \
+             to drop the oldest messages",
+            room_for_more(context, trained)
         )),
         End::Deadline => Some("stopped: out of time".into()),
     }
@@ -643,12 +723,20 @@ mod tests {
 
     #[test]
     fn answers_that_the_model_ended_are_not_explained() {
-        assert_eq!(ended(End::Model, 5, 9, false), None);
-        assert!(ended(End::Length, 5, 9, false).unwrap().contains("5 tokens"));
-        assert!(ended(End::Context, 5, 9, false).unwrap().contains("9 tokens is full: /undo or /clear"));
+        assert_eq!(ended(End::Model, 5, 9, 20, false), None);
+        let explained = |end, trained, may_grow| ended(end, 5, 9, trained, may_grow).unwrap();
+        assert!(explained(End::Length, 20, false).contains("5 tokens"));
+        let full = explained(End::Context, 20, false);
         assert!(
-            ended(End::Context, 5, 9, true).unwrap().contains("9 tokens is full; your next message gets")
+            full.contains("9 tokens is full: /undo or /clear") && full.contains("--ctx (up to 20)"),
+            "{full}"
         );
+        assert!(explained(End::Context, 20, true).contains("9 tokens is full; your next message gets"));
+        // Where the model has no more, no larger --ctx is advised.
+        for may_grow in [false, true] {
+            let full = explained(End::Context, 9, may_grow);
+            assert!(full.contains("trained for 9 tokens") && !full.contains("--ctx"), "{full}");
+        }
     }
 
     #[test]

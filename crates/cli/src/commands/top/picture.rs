@@ -23,19 +23,25 @@ const BAD: Style = Style::new().fg(Color::Red);
 /// Bars of eight heights.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    /// A server, by its URL.
+    Server(String),
+    /// A worker, by its name or address. It says what its devices have free, and nothing of itself.
+    Worker(String),
+}
+
 /// All of it.
-pub(super) fn lines(history: &History, url: &str, trouble: Option<&str>, width: usize) -> Vec<Line<'static>> {
+pub(super) fn lines(
+    history: &History,
+    subject: &Subject,
+    trouble: Option<&str>,
+    width: usize,
+) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let Some(now) = history.now() else { return lines };
-    let dead = now.machines.iter().filter(|machine| machine.failure.is_some()).count();
-    let (count, up) = (now.machines.len(), duration(now.uptime_seconds));
-    let noun = if count == 1 { "machine" } else { "machines" };
-    let state = format!(" · {count} {noun}, {dead} dead · up {up}");
-    lines.push(Line::from(vec![
-        Span::styled(format!("oxcart {} ", door::visible(&now.version)), BOLD),
-        Span::raw(door::visible(url)),
-        Span::styled(state, if dead > 0 { BAD } else { DIM }),
-    ]));
+    lines.push(head(now, subject));
     if let Some(trouble) = trouble {
         lines.push(Line::styled(format!("cannot refresh: {}", door::visible(trouble)), BAD));
     }
@@ -45,10 +51,36 @@ pub(super) fn lines(history: &History, url: &str, trouble: Option<&str>, width: 
     }
     for (at, machine) in now.machines.iter().enumerate() {
         lines.push(Line::default());
-        machine_lines(history, now, machine, at, &mut lines);
+        let is_silent = matches!(subject, Subject::Worker(_)) && trouble.is_some();
+        machine_lines(history, now, machine, at, is_silent, &mut lines);
     }
     lines.iter_mut().for_each(|line| cut(line, width));
     lines
+}
+
+/// The first line.
+fn head(now: &Cluster, subject: &Subject) -> Line<'static> {
+    match subject {
+        Subject::Server(url) => {
+            let dead = now.machines.iter().filter(|machine| machine.failure.is_some()).count();
+            let (machines, up) =
+                (quantity::counted(now.machines.len(), "machine"), duration(now.uptime_seconds));
+            let state = format!(" · {machines}, {dead} dead · up {up}");
+            Line::from(vec![
+                Span::styled(format!("oxcart {} ", door::visible(&now.version)), BOLD),
+                Span::raw(door::visible(url)),
+                Span::styled(state, if dead > 0 { BAD } else { DIM }),
+            ])
+        }
+        Subject::Worker(name) => {
+            let devices = now.machines.iter().map(|machine| machine.devices.len()).sum();
+            Line::from(vec![
+                Span::styled("worker ", BOLD),
+                Span::raw(door::visible(name)),
+                Span::styled(format!(" · {}", quantity::counted(devices, "device")), DIM),
+            ])
+        }
+    }
 }
 
 fn model_lines(
@@ -136,15 +168,20 @@ fn machine_lines(
     now: &Cluster,
     machine: &Machine,
     at: usize,
+    is_silent: bool,
     lines: &mut Vec<Line<'static>>,
 ) {
     let (mark, state) = match &machine.failure {
         Some(failure) => (BAD, Span::styled(format!("  dead: {}", door::visible(failure)), BAD)),
+        None if is_silent => (BAD, Span::styled("  does not answer; this is what it said last", BAD)),
         None => (Style::new().fg(COLOURS[at % COLOURS.len()]), Span::styled("  alive", DIM)),
     };
+    let address = machine.address.as_ref().filter(|address| **address != machine.name);
+    let address = address.map_or_else(String::new, |address| format!("  {}", door::visible(address)));
     lines.push(Line::from(vec![
         Span::styled("■ ", mark),
         Span::styled(door::visible(&machine.name), BOLD),
+        Span::styled(address, DIM),
         state,
     ]));
     for model in &now.models {
@@ -328,8 +365,7 @@ mod tests {
         let mut history = History::default();
         history.push(picture(61.0, 100));
         history.push(picture(62.0, 140));
-        let lines = lines(&history, "http://x", Some("gone"), 100);
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text = shown(&history, &Subject::Server("http://x".into()), Some("gone"));
         for part in [
             "oxcart 0.1.0 http://x · 2 machines, 1 dead · up 1 min",
             "cannot refresh: gone",
@@ -349,12 +385,50 @@ mod tests {
         assert!(!text.contains('\x1b'), "names do not reach the terminal as they are");
     }
 
+    fn shown(history: &History, subject: &Subject, trouble: Option<&str>) -> String {
+        lines(history, subject, trouble, 100).iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Of a worker, nothing is said that it has not told: neither how long it is up, nor, once it is silent, that it is alive.
+    #[test]
+    fn a_worker_is_shown_as_far_as_it_tells() {
+        let device = |number| oxcart_http::DeviceMemory {
+            device: format!("RPC{number}[den]"),
+            description: "a card".into(),
+            total_bytes: 2 << 30,
+            free_bytes: 1 << 30,
+        };
+        let mut history = History::default();
+        history.push(Cluster {
+            version: "0.1.0".into(),
+            uptime_seconds: 61.0,
+            machines: vec![Machine {
+                name: "den".into(),
+                address: Some("192.0.2.1:50052".into()),
+                devices: vec![device(0), device(1)],
+                ..Machine::default()
+            }],
+            models: Vec::new(),
+        });
+        let worker = Subject::Worker("den".into());
+        assert_eq!(
+            shown(&history, &worker, None),
+            "worker den · 2 devices\n\n■ den  192.0.2.1:50052  alive\n  device 0: 1.0 GiB of 2.0 GiB free (a card)\n  device 1: \
+             1.0 GiB of 2.0 GiB free (a card)\n"
+        );
+        let text = shown(&history, &worker, Some("gone"));
+        assert!(
+            text.contains("does not answer") && !text.contains("alive") && !text.contains("up "),
+            "{text}"
+        );
+    }
+
     #[test]
     fn lines_are_as_long_as_there_is_room() {
         let mut history = History::default();
         history.push(picture(1.0, 1));
         for width in [0, 1, 20, 33, 200] {
-            for line in lines(&history, "http://x", None, width) {
+            for line in lines(&history, &Subject::Server("http://x".into()), None, width) {
                 assert!(line.to_string().chars().count() <= width, "{width}: {line}");
             }
         }

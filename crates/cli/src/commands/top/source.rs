@@ -9,6 +9,7 @@ use oxcart::rpc::client::RemoteRegistry;
 use oxcart_http::{Cluster, DeviceMemory, Machine};
 use ureq::Agent;
 
+use super::picture::Subject;
 use crate::commands::serve::key_file::all_keys;
 use crate::door;
 use crate::failure::Failure;
@@ -40,8 +41,15 @@ impl Source {
             ));
         }
         let worker = Listed::meant_by(&endpoint, &workers::machines_for(&[WorkerAt::At(endpoint.clone())])?)?;
-        let name = endpoint.to_string();
-        Ok(Source::Worker(Worker { name, worker, connected: None, since: Instant::now() }))
+        Ok(Source::Worker(Worker { worker, connected: None, since: Instant::now() }))
+    }
+
+    /// What is looked at, in words.
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Source::Server(server) => Subject::Server(server.url.clone()),
+            Source::Worker(worker) => Subject::Worker(worker.worker.name().to_owned()),
+        }
     }
 
     /// How things are there, or why that cannot be told.
@@ -56,7 +64,6 @@ impl Source {
 /// A worker, which lends devices and knows nothing of models.
 #[derive(Debug)]
 pub(super) struct Worker {
-    name: String,
     worker: Listed,
     /// None before the first look, and after a failure.
     connected: Option<Arc<RemoteRegistry>>,
@@ -69,11 +76,14 @@ impl Worker {
         if looked.is_err() {
             self.connected = None;
         }
-        let machine = Machine { name: self.name.clone(), devices: looked?, ..Machine::default() };
+        let devices = looked?;
+        let address = self.connected.as_ref().map(|registry| registry.endpoint().to_owned());
+        let name = self.worker.name().to_owned();
         Ok(Cluster {
+            // A worker says neither which version it is nor how long it has been running: these are what looks at it.
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.since.elapsed().as_secs_f64(),
-            machines: vec![machine],
+            machines: vec![Machine { name, address, devices, ..Machine::default() }],
             models: Vec::new(),
         })
     }
@@ -106,6 +116,7 @@ impl Worker {
 #[derive(Debug)]
 pub(super) struct Server {
     agent: Agent,
+    /// As it was given.
     url: String,
     key: Option<String>,
 }
@@ -119,12 +130,12 @@ impl Server {
             .timeout_global(Some(PICTURE_TIME))
             .http_status_as_error(false)
             .proxy(None);
-        let url = format!("{}/cluster", url.trim_end_matches('/'));
-        Ok(Server { agent: config.build().new_agent(), url, key })
+        Ok(Server { agent: config.build().new_agent(), url: url.to_owned(), key })
     }
 
     fn look(&self) -> Result<Cluster, String> {
-        let mut request = self.agent.get(&self.url);
+        let url = format!("{}/cluster", self.url.trim_end_matches('/'));
+        let mut request = self.agent.get(&url);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
@@ -134,7 +145,7 @@ impl Server {
                 ureq::Error::Io(error) => error.to_string(),
                 error => error.to_string(),
             };
-            format!("cannot read {}: {}; is oxcart serve running there?", self.url, door::visible(&why))
+            format!("cannot read {}: {}; is oxcart serve running there?", url, door::visible(&why))
         };
         let mut response = request.call().map_err(failed)?;
         let status = response.status().as_u16();
@@ -142,12 +153,12 @@ impl Server {
             response.body_mut().with_config().limit(MAX_PICTURE_BYTES).read_to_vec().map_err(failed)?;
         match status {
             200 => serde_json::from_slice(&body)
-                .map_err(|error| format!("{} did not answer as oxcart serve does: {error}", self.url)),
-            401 => Err(format!("{} needs an API key: use --api-key-file or --api-key", self.url)),
-            404 => Err(format!("{} was not found: is it an Oxcart server?", self.url)),
+                .map_err(|error| format!("{url} did not answer as oxcart serve does: {error}")),
+            401 => Err(format!("{url} needs an API key: use --api-key-file or --api-key")),
+            404 => Err(format!("{url} was not found: is it an Oxcart server?")),
             status => Err(match reason(&body) {
-                Some(reason) => format!("{} answered with {status}: {reason}", self.url),
-                None => format!("{} answered with {status}", self.url),
+                Some(reason) => format!("{url} answered with {status}: {reason}"),
+                None => format!("{url} answered with {status}"),
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! Where to listen, as people write it: `[DIALECT@]HOST:PORT`.
+//! Where to listen, as people write it: `[DIALECT@]HOST[:PORT]`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,6 +8,7 @@ use oxcart::rpc::client::Endpoint;
 use oxcart::rpc::worker::DialectChoice;
 
 use crate::failure::Failure;
+use crate::workers::with_port;
 
 /// Where to listen, and which dialect to speak there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl FromStr for ListenOn {
             Some((dialect, rest)) => (Some(dialect.parse().map_err(|error| format!("{error}"))?), rest),
             None => (None, text),
         };
-        let endpoint = Endpoint::to_listen_on(address).map_err(|error| error.to_string())?;
+        let endpoint = Endpoint::to_listen_on(&with_port(address)).map_err(|error| error.to_string())?;
         Ok(ListenOn { choice, endpoint })
     }
 }
@@ -67,7 +68,12 @@ mod tests {
         let parsed: ListenOn = "2.0@127.0.0.1:50053".parse().unwrap();
         assert_eq!((parsed.to_string().as_str(), parsed.choice), ("127.0.0.1:50053", "2.0".parse().ok()));
         assert_eq!("[::1]:1".parse::<ListenOn>().unwrap(), ListenOn::new("::1", 1));
-        for wrong in ["", "127.0.0.1", "1.2.3.4:x", "9.9@127.0.0.1:1", "127.0.0.1:70000"] {
+        for (text, host) in [("127.0.0.1", "127.0.0.1"), ("2.0@den", "den"), ("::1", "::1"), ("[::1]", "::1")]
+        {
+            assert_eq!(text.parse::<ListenOn>().unwrap().endpoint, Endpoint::new(host, 50052), "{text}");
+        }
+        assert_eq!("den:0".parse::<ListenOn>().unwrap(), ListenOn::new("den", 0));
+        for wrong in ["", ":7", "1.2.3.4:x", "9.9@127.0.0.1:1", "127.0.0.1:70000"] {
             assert!(wrong.parse::<ListenOn>().is_err(), "{wrong}");
         }
     }

@@ -88,11 +88,8 @@ pub(crate) fn invitation(invitation: &Invitation, is_reachable: bool) {
 }
 
 /// Why there is no such line.
-pub(crate) fn no_invitation(reason: &str) {
-    info!(
-        event = "no_invitation",
-        reason, "{reason}, so no join line is shown here; oxcart trust invite shows one"
-    );
+pub(crate) fn no_invitation(reason: &str, shows_one: &str) {
+    info!(event = "no_invitation", reason, "{reason}, so no join line is shown here; {shows_one} shows one");
 }
 
 /// Who may come without a key, beyond this machine.
@@ -161,6 +158,11 @@ fn tell(news: &Event) {
         Event::Full { client, peer, device, bytes, free, others, held } => {
             let others = *others as u64;
             warn!(event, client, %peer, device, bytes, free, others, held, "{news}");
+        }
+        Event::Undelivered { client, peer, worker, machine, why } => {
+            let worker = worker.as_ref().map(ToString::to_string);
+            let machine = machine.as_ref().map(MachineName::as_str);
+            warn!(event, client, %peer, worker, machine, reason = %why, "{news}");
         }
         Event::Dropped { client, peer, why } => {
             warn!(event, client, %peer, reason = why.reason(), "{news}");

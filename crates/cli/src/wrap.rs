@@ -12,7 +12,7 @@ const TAB: usize = 8;
 
 /// Where in a line the text is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wrap {
+pub(crate) struct Wrap {
     /// Columns of the line; none if lines are not broken.
     width: Option<usize>,
     column: usize,
@@ -26,18 +26,18 @@ pub(super) struct Wrap {
 
 impl Wrap {
     /// Lines have so many columns from now on.
-    pub(super) fn set_width(&mut self, width: Option<usize>) {
+    pub(crate) fn set_width(&mut self, width: Option<usize>) {
         // The last column stays free: some terminals go to the next line by themselves when it is used.
         self.width = width.map(|width| width.saturating_sub(1).max(1));
     }
 
     /// Whether nothing stands on the line yet.
-    pub(super) fn is_at_start(&self) -> bool {
+    pub(crate) fn is_at_start(&self) -> bool {
         self.column == 0 && self.word.is_empty() && self.blanks.is_empty()
     }
 
     /// More text.
-    pub(super) fn push(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn push(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         for c in text.chars() {
             match c {
                 '\n' => {
@@ -79,12 +79,12 @@ impl Wrap {
     }
 
     /// An escape sequence at this place.
-    pub(super) fn style(&mut self, sequence: &str) {
+    pub(crate) fn style(&mut self, sequence: &str) {
         self.word.push_str(sequence);
     }
 
     /// Writes the word, on the next line if it does not fit into this one.
-    pub(super) fn end_word(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn end_word(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.word.is_empty() {
             return Ok(());
         }
@@ -104,11 +104,29 @@ impl Wrap {
     }
 }
 
+/// A text that is there as a whole, in lines of a terminal with so many columns; as it is where there is no terminal.
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
+    if width.is_none() {
+        return text.to_owned();
+    }
+    let (mut wrap, mut out) = (Wrap::default(), Vec::with_capacity(text.len()));
+    wrap.set_width(width);
+    let written = wrap.push(text, &mut out).and_then(|()| wrap.end_word(&mut out));
+    // Writing to memory does not fail, and what is written are pieces of the text.
+    written.ok().and_then(|()| String::from_utf8(out).ok()).unwrap_or_else(|| text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wrapped(width: Option<usize>, pieces: &[&str]) -> String {
+    #[test]
+    fn a_whole_text_is_broken_at_words() {
+        assert_eq!(wrapped("oxcart: one two three", Some(12)), "oxcart: one\ntwo three");
+        assert_eq!(wrapped(" one two  \n three ", None), " one two  \n three ");
+    }
+
+    fn wrapped_in_pieces(width: Option<usize>, pieces: &[&str]) -> String {
         let (mut wrap, mut out) = (Wrap::default(), Vec::new());
         wrap.set_width(width);
         for piece in pieces {
@@ -120,16 +138,16 @@ mod tests {
 
     #[test]
     fn lines_break_at_words() {
-        assert_eq!(wrapped(Some(11), &["one two three four"]), "one two\nthree four");
-        assert_eq!(wrapped(Some(11), &["one t", "wo th", "ree", " four"]), "one two\nthree four");
-        assert_eq!(wrapped(None, &["one two three four"]), "one two three four");
-        assert_eq!(wrapped(Some(80), &["  a\n\n\tb  c"]), "  a\n\n\tb  c");
+        assert_eq!(wrapped_in_pieces(Some(11), &["one two three four"]), "one two\nthree four");
+        assert_eq!(wrapped_in_pieces(Some(11), &["one t", "wo th", "ree", " four"]), "one two\nthree four");
+        assert_eq!(wrapped_in_pieces(None, &["one two three four"]), "one two three four");
+        assert_eq!(wrapped_in_pieces(Some(80), &["  a\n\n\tb  c"]), "  a\n\n\tb  c");
     }
 
     #[test]
     fn what_cannot_be_broken_fills_lines() {
-        assert_eq!(wrapped(Some(5), &["abcdefghij"]), "abcd\nefgh\nij");
-        assert_eq!(wrapped(Some(6), &["日本語日本語"]), "日本\n語日\n本語");
+        assert_eq!(wrapped_in_pieces(Some(5), &["abcdefghij"]), "abcd\nefgh\nij");
+        assert_eq!(wrapped_in_pieces(Some(6), &["日本語日本語"]), "日本\n語日\n本語");
     }
 
     #[test]
