@@ -116,7 +116,7 @@ impl Listed {
     }
 
     /// A machine that this one is paired with.
-    fn of_machine(machine: &Machine) -> Result<Listed, Failure> {
+    pub(crate) fn of_machine(machine: &Machine) -> Result<Listed, Failure> {
         Ok(Listed::new(machine.name.to_string(), machine.endpoints.clone(), Some(link_to(machine)?)))
     }
 
@@ -181,7 +181,8 @@ impl Listed {
         Ok(Listed::new(self.name.clone(), self.endpoints.clone(), Some(link_to(machine)?)))
     }
 
-    fn found(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
+    /// What is meant, without a word about what it means for what is sent.
+    pub(crate) fn found(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
         let host = endpoint.host();
         let called = machines.called(host.trim_end_matches('.'));
         if let [one, other, ..] = called[..] {
@@ -239,15 +240,30 @@ impl Listed {
         self.name == other.name || self.addresses.iter().any(|address| other.addresses.contains(address))
     }
 
+    /// Where it is, in the order to try.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Whether this machine knows who it must be.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// How to connect to it, at any of its places.
+    pub(crate) fn options(&self, timeouts: Timeouts) -> Options {
+        let (link, addresses) = (self.link.clone(), self.checked.clone());
+        Options { link, addresses, timeouts, ..Options::default() }
+    }
+
     /// Connects, at the first of its places that can be reached.
     pub(crate) fn connect(
         &self,
         worker_cache: bool,
         heartbeat: Heartbeat,
     ) -> Result<Arc<RemoteRegistry>, String> {
-        let (link, addresses) = (self.link.clone(), self.checked.clone());
         let timeouts = Timeouts { heartbeat: heartbeat.0, ..Timeouts::default() };
-        let options = Options { worker_cache, link, addresses, timeouts, ..Options::default() };
+        let options = Options { worker_cache, ..self.options(timeouts) };
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {

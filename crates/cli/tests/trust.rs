@@ -1,104 +1,20 @@
 //! Pairing as people do it: `oxcart worker` on one machine, `oxcart join` on another, `oxcart trust` on both. A machine is a folder here.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "user/machine.rs"]
+mod machine;
 #[path = "user/without_settings.rs"]
 mod user;
 
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, ErrorKind};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use machine::{Machine, Worker};
 use serde_json::Value;
-use tempfile::TempDir;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
-
-/// A machine: a user's folders.
-struct Machine(TempDir);
-
-impl Machine {
-    fn new() -> Machine {
-        Machine(tempfile::tempdir().unwrap())
-    }
-
-    fn command(&self) -> Command {
-        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
-        command.env("XDG_DATA_HOME", self.0.path());
-        command
-    }
-
-    /// Runs a command; its exit code, what it printed, and what else it said.
-    fn run_all(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command().args(args).stdin(Stdio::null()).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    }
-
-    /// Runs a command that fails, mostly; its exit code, and why.
-    fn run(&self, args: &[&str]) -> (Option<i32>, String) {
-        let (code, _, error) = self.run_all(args);
-        (code, error)
-    }
-
-    /// What a command prints, which must succeed.
-    #[track_caller]
-    fn does(&self, args: &[&str]) -> String {
-        let (code, printed, error) = self.run_all(args);
-        assert_eq!(code, Some(0), "{args:?}: {error}");
-        printed
-    }
-
-    fn known(&self) -> Value {
-        serde_json::from_str(&self.does(&["trust", "--json"])).unwrap()
-    }
-
-    fn data(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-/// A worker of a machine.
-struct Worker {
-    child: Child,
-    log: BufReader<ChildStderr>,
-}
-
-impl Worker {
-    fn start(machine: &Machine, args: &[&str]) -> Worker {
-        let mut command = machine.command();
-        let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
-        command.args(["worker", "--threads", "1", "--name", "den"]).args(port).args(args);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        Worker { child, log }
-    }
-
-    fn line_with(&mut self, wanted: &str) -> String {
-        let mut line = String::new();
-        while !line.contains(wanted) {
-            line.clear();
-            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log ended before '{wanted}'");
-        }
-        line.trim_end().to_owned()
-    }
-
-    fn address(&mut self) -> String {
-        let line = self.line_with("listening on ");
-        line.split("listening on ").nth(1).unwrap().split(',').next().unwrap().to_owned()
-    }
-
-    fn join_line(&mut self) -> String {
-        self.line_with("oxcart join ").split("oxcart join ").nth(1).unwrap().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The text of an answer, which is the same wherever it is computed.
 fn answer(machine: &Machine, args: &[&str]) -> Value {
@@ -271,14 +187,14 @@ fn a_line_is_shown_where_it_is_wanted() {
             std::fs::write(&file, "").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
             let worker = Worker::start(&attic, &["--log", file.to_str().unwrap()]);
-            let start = std::time::Instant::now();
+            let start = Instant::now();
             let written = loop {
                 let written = std::fs::read_to_string(&file).unwrap();
                 if written.contains("oxcart join") || written.contains("no join line") {
                     break written;
                 }
                 assert!(start.elapsed().as_secs() < 60, "{written}");
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             };
             assert_eq!(written.contains("oxj"), is_shown, "{mode:o}: {written}");
             drop(worker);
@@ -293,7 +209,7 @@ fn a_quiet_worker_tells_of_pairings_alone() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut worker = Worker::start(&den, &["--quiet", "--port", &port]);
     let address = format!("127.0.0.1:{port}");
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let invited = loop {
         let (code, invited, said) = den.run_all(&["trust", "invite", &address]);
         if code == Some(0) {
