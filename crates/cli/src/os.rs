@@ -2,6 +2,7 @@
 
 pub(crate) mod interrupts;
 pub(crate) mod requests;
+pub(crate) mod service;
 pub(crate) mod typing;
 
 use std::fs::{File, OpenOptions};

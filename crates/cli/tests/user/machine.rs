@@ -66,6 +66,11 @@ impl Worker {
         let mut command = machine.command();
         let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
         command.args(["worker", "--threads", "1", "--name", "den"]).args(port).args(args);
+        Worker::spawn(command)
+    }
+
+    /// One that is started by other means.
+    pub(crate) fn spawn(mut command: Command) -> Worker {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Worker { child, log }
@@ -95,4 +100,11 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A port that the system gives to none by itself, so that it is still free after a worker's end.
+pub(crate) fn port_to_stay() -> String {
+    let first = 30_000 + std::process::id() % 2000;
+    let is_free = |port: &u32| std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
+    (first..first + 700).find(is_free).unwrap().to_string()
 }
