@@ -425,12 +425,12 @@ pub(crate) struct RemoteMember {
     pub(crate) is_lost: bool,
 }
 
-/// Workers that are connected, or were and are tried again.
+/// Workers that are connected, or are tried again because they were, or were to be.
 #[derive(Debug)]
 pub(crate) struct Workers {
     slots: Vec<Slot>,
     begun: Instant,
-    /// How often one of them came back.
+    /// How often one of them came, or came back.
     returns: AtomicU64,
     is_watched: AtomicBool,
     /// Dropped after the connections.
@@ -438,8 +438,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts and connects all of them, side by side. Of `all`, those that cannot be reached are left out, unless devices are meant by their
-    /// numbers, which would then be others.
+    /// Starts and connects all of them, side by side. Of `all`, those that cannot be reached are left out until they can be, unless devices are
+    /// meant by their numbers, which would then be others.
     pub(crate) fn connect(
         wanted: &[WorkerAt],
         threads: Option<usize>,
@@ -472,7 +472,6 @@ impl Workers {
                 }
             }
         }
-        let (mut connected, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
         let tries: Vec<_> = thread::scope(|scope| {
             let asked: Vec<_> = listed
@@ -481,29 +480,32 @@ impl Workers {
                 .collect();
             asked.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        for (tried, wanted) in tries.into_iter().zip(listed) {
-            let name = &wanted.worker.name;
+        let (mut slots, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (tried, Wanted { worker, runs_already, may_be_absent }) in tries.into_iter().zip(listed) {
+            let name = worker.name.clone();
             match tried.unwrap_or_else(|_| Err(format!("{name}: internal error (a bug) while connecting"))) {
-                Ok(registry) => connected.push((registry, wanted)),
-                Err(error) if wanted.may_be_absent => absent.push((wanted.worker, error)),
+                Ok(registry) => {
+                    let again = runs_already.then_some(worker);
+                    slots.push(Slot::new(registry, again, heartbeat, begun.elapsed()));
+                }
+                Err(error) if may_be_absent => {
+                    absent.push((name, error));
+                    slots.push(Slot::absent(worker, heartbeat, begun.elapsed()));
+                }
                 Err(error) => errors.push(error),
             }
         }
-        if connected.is_empty() {
+        if absent.len() == slots.len() {
             errors.extend(absent.drain(..).map(|(_, error)| error));
         }
         if !errors.is_empty() {
             return Err(Failure::Workers { errors });
         }
-        for (worker, error) in absent {
-            tracing::warn!("{} cannot be reached ({error}); continuing without it", worker.name);
+        for (name, error) in absent {
+            tracing::warn!("{name} cannot be reached ({error}); continuing without it");
         }
-        let slot = |(registry, wanted): (Arc<RemoteRegistry>, Wanted)| {
-            let again = wanted.runs_already.then_some(wanted.worker);
-            Slot::new(registry, again, heartbeat, begun.elapsed())
-        };
         Ok(Workers {
-            slots: connected.into_iter().map(slot).collect(),
+            slots,
             begun,
             returns: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
@@ -511,7 +513,7 @@ impl Workers {
         })
     }
 
-    /// From now on, those that are lost are tried again, for as long as any thread has these workers.
+    /// From now on, those that are lost or absent are tried again, for as long as any thread has these workers.
     pub(crate) fn watch(self: &Arc<Workers>) {
         if self.slots.is_empty() || self.is_watched.swap(true, Ordering::Relaxed) {
             return;
@@ -528,11 +530,11 @@ impl Workers {
             }
         };
         if let Err(error) = thread::Builder::new().name("returns".into()).spawn(look_after) {
-            tracing::warn!("workers that are lost will not be tried again: {error}");
+            tracing::warn!("workers that are lost or absent will not be tried again: {error}");
         }
     }
 
-    /// How often one of them came back.
+    /// How often one of them came, or came back.
     pub(crate) fn returns(&self) -> u64 {
         self.returns.load(Ordering::Acquire)
     }
@@ -541,7 +543,7 @@ impl Workers {
     pub(crate) fn members(&self) -> Vec<RemoteMember> {
         let mut members = Vec::new();
         for (worker, slot) in self.slots.iter().enumerate() {
-            let used = slot.used();
+            let Some(used) = slot.used() else { continue };
             let is_lost = used.failure().is_some();
             for (device, found) in used.devices().into_iter().enumerate() {
                 members.push(RemoteMember { place: RemotePlace { worker, device }, device: found, is_lost });
@@ -552,7 +554,7 @@ impl Workers {
 
     /// What is in a place now; nothing while its worker is lost, or if the worker came back without it.
     pub(crate) fn device(&self, place: RemotePlace) -> Option<Arc<dyn Device>> {
-        let used = self.slots.get(place.worker)?.used();
+        let used = self.slots.get(place.worker)?.used()?;
         used.devices().into_iter().nth(place.device).filter(|_| used.failure().is_none())
     }
 
@@ -573,12 +575,12 @@ impl Workers {
 
     /// The connections that are used, in the order of the workers.
     pub(crate) fn registries(&self) -> Vec<Arc<RemoteRegistry>> {
-        self.slots.iter().map(Slot::used).collect()
+        self.slots.iter().filter_map(Slot::used).collect()
     }
 
     /// What has been sent to each of them and received from it, and the connection that is used.
     pub(crate) fn links(&self) -> Vec<(Arc<RemoteRegistry>, Traffic)> {
-        self.slots.iter().map(|slot| (slot.used(), slot.traffic())).collect()
+        self.slots.iter().filter_map(|slot| Some((slot.used()?, slot.traffic()))).collect()
     }
 
     /// What has been sent and received so far, on all connections.

@@ -6,12 +6,13 @@ mod machine;
 #[path = "user/without_settings.rs"]
 mod user;
 
-use std::io::{BufRead, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use machine::{Machine, Worker};
+use machine::{Machine, Worker, port_to_stay};
 use serde_json::Value;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
@@ -104,6 +105,68 @@ fn one_of_all_machines_may_be_off() {
     drop(first);
     let (code, _, said) = ask(&["--workers", "all"]);
     assert_eq!((code, said.contains("continuing")), (Some(1), false), "{said}");
+}
+
+/// What a chat answers to messages, each of which begins a conversation: `messages` sends them, and is told of each whether a machine was
+/// taken in by then. Also how many there were, and what the chat told besides.
+fn chat(
+    machine: &Machine,
+    args: &[&str],
+    messages: impl FnOnce(&mut dyn FnMut() -> bool),
+) -> (String, usize, String) {
+    let mut command = machine.command();
+    command.args(["chat", "-m", TINY, "--temp", "0", "-n", "12", "--threads", "1"]).args(args);
+    let piped = Stdio::piped;
+    let mut chat = command.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
+    let (mut keys, mut answers) = (chat.stdin.take().unwrap(), chat.stdout.take().unwrap());
+    let (sender, notes) = channel();
+    let log = BufReader::new(chat.stderr.take().unwrap());
+    std::thread::spawn(move || log.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let answers = std::thread::spawn(move || {
+        let mut text = String::new();
+        answers.read_to_string(&mut text).map(|_| text)
+    });
+    let (mut count, mut told) = (0, Vec::new());
+    messages(&mut || {
+        keys.write_all(b"hello\n/clear\n").unwrap();
+        count += 1;
+        told.extend(notes.recv_timeout(Duration::from_millis(200)));
+        told.extend(notes.try_iter());
+        told.iter().any(|line: &String| line.contains("can be reached now; continuing with it"))
+    });
+    drop(keys);
+    let text = answers.join().unwrap().unwrap();
+    told.extend(notes);
+    assert!(chat.wait().unwrap().success(), "{told:?}");
+    (text, count, told.join("\n"))
+}
+
+/// A machine that was off when a conversation began is used once it is there, and no word changes.
+#[test]
+fn one_of_all_machines_may_come_later() {
+    let (den, attic, desk) = (Machine::new(), Machine::new(), Machine::new());
+    // It is there, and has no room for a part of the model.
+    let mut first = Worker::start(&den, &["--max-memory", "1M"]);
+    desk.does(&["join", &first.join_line(), "--call-it", "den"]);
+    let port = port_to_stay();
+    let mut second = Worker::start(&attic, &["--port", &port]);
+    desk.does(&["join", &second.join_line(), "--call-it", "attic"]);
+    drop(second);
+    let (alone, ..) = chat(&desk, &[], |ask| assert!(!ask()));
+    assert!(!alone.is_empty());
+    let mut again = None;
+    let (text, count, told) = chat(&desk, &["--workers", "all"], |ask| {
+        ask();
+        again = Some(Worker::start(&attic, &["--port", &port]));
+        let start = Instant::now();
+        while !ask() {
+            assert!(start.elapsed() < Duration::from_secs(120), "it is not taken in");
+        }
+        ask();
+    });
+    assert_eq!(text, alone.repeat(count));
+    assert!(told.contains("attic cannot be reached (") && told.contains("continued after"), "{told}");
+    assert!(again.unwrap().line_with("connected").contains(" at "));
 }
 
 /// What was once paired and then revoked is not talked to, in TLS or in the clear, under any of its names.
