@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod graph;
 pub(crate) mod imatrix;

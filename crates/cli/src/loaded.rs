@@ -428,10 +428,9 @@ impl Placed {
     /// Whether there is room for it beside everything that is loaded now.
     pub(crate) fn fits_beside(&self) -> Result<bool, Failure> {
         let mut shares = self.placement.devices().iter().zip(self.placement.shares());
-        let fits = shares.try_fold(true, |fits, (device, share)| {
+        shares.try_fold(true, |fits, (device, share)| {
             Ok(fits && share.needed() <= device.memory().map_err(|error| Failure::Device { error })?.free)
-        });
-        fits
+        })
     }
 
     /// Loads it.

@@ -35,7 +35,7 @@ pub(crate) struct DeviceArgs {
     names: Vec<String>,
 
     #[command(flatten)]
-    plugins: PluginArgs,
+    pub(crate) plugins: PluginArgs,
 
     /// CPU threads to compute with. By default, one per processor
     #[arg(short, long, value_name = "N", value_parser = units::whole(1..=512_u16))]

@@ -85,6 +85,7 @@ enum Command {
     Join(commands::join::Args),
     Trust(commands::trust::Args),
     Devices(commands::devices::Args),
+    Doctor(commands::doctor::Args),
     Pull(commands::pull::Args),
     List(commands::list::Args),
     Show(commands::list::ShowArgs),
@@ -117,7 +118,7 @@ fn main() -> ExitCode {
         Ok(log) => log,
         Err(failure) => return failed(&failure, None),
     };
-    for setting in changed {
+    for setting in &changed {
         tracing::debug!("{} is {}, {}", setting.name(), setting.values.join(","), setting.origin);
     }
     let mut out = BufWriter::new(door::stdout());
@@ -126,10 +127,11 @@ fn main() -> ExitCode {
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
         Command::Serve(args) => commands::serve::run(&args, terminal, &mut out),
         Command::Top(args) => commands::top::run(&args, &mut out),
-        Command::Worker(args) => commands::worker::run(&args, log.readers()),
+        Command::Worker(args) => commands::worker::run(&args, log.readers(), &changed, &mut out),
         Command::Join(args) => commands::join::run(&args, &mut out),
         Command::Trust(args) => commands::trust::run(&args, terminal, &mut out),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
+        Command::Doctor(args) => commands::doctor::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, terminal, &mut out),
         Command::List(args) => commands::list::run(&args, terminal, &mut out),
         Command::Show(args) => commands::list::show(&args, terminal, &mut out),

@@ -2,10 +2,12 @@
 
 pub(crate) mod interrupts;
 pub(crate) mod requests;
+pub(crate) mod service;
 pub(crate) mod typing;
 
 use std::fs::{File, OpenOptions};
 use std::io::Stderr;
+use std::path::Path;
 use std::process::Command;
 
 /// Whether a terminal here understands escape sequences.
@@ -46,6 +48,19 @@ pub(crate) fn others_can_read(file: &File) -> bool {
 #[cfg(windows)]
 pub(crate) fn others_can_read(_file: &File) -> bool {
     false
+}
+
+/// Whether this user may make files in a folder.
+#[cfg(not(windows))]
+pub(crate) fn may_write(folder: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// Whether this user may make files in a folder, as far as its attributes tell.
+#[cfg(windows)]
+pub(crate) fn may_write(folder: &Path) -> bool {
+    std::fs::metadata(folder).is_ok_and(|found| !found.permissions().readonly())
 }
 
 /// What a stream of this process is, if that can be asked.

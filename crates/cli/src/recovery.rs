@@ -84,6 +84,8 @@ pub(crate) struct Recovery {
     lineup: Lineup,
     /// Where the first devices of the lineup come from.
     places: Vec<RemotePlace>,
+    /// Those among them whose devices have not been used yet: of workers that could not be reached at first.
+    unused: Vec<RemotePlace>,
     putting: Putting,
     /// How many returns of workers were looked at.
     seen: Option<u64>,
@@ -94,20 +96,33 @@ pub(crate) struct Recovery {
 impl Recovery {
     /// A lineup whose first devices are in such places of workers.
     pub(crate) fn new(lineup: Lineup, places: Vec<RemotePlace>, putting: Putting) -> Recovery {
-        Recovery { lineup, places, putting, seen: None, better: None }
+        Recovery { lineup, places, unused: Vec::new(), putting, seen: None, better: None }
     }
 
-    /// Devices of workers that have come back, over connections that the lineup does not know, for its places.
+    /// Makes places for devices of workers that were not there before.
+    fn make_places(&mut self) {
+        for member in self.putting.workers.members() {
+            let is_new = !self.places.contains(&member.place);
+            if is_new && self.lineup.make_place(self.places.len(), member.device) {
+                self.places.push(member.place);
+                self.unused.push(member.place);
+            }
+        }
+    }
+
+    /// Devices of workers that have come, or have come back, over connections that the lineup does not know, for its places.
     fn back(&self) -> Vec<(usize, Arc<dyn Device>)> {
         let find = |(at, lost): (usize, &Arc<dyn Device>)| {
-            let device = self.putting.workers.device(*self.places.get(at)?)?;
-            (!Arc::ptr_eq(&device, lost)).then_some((at, device))
+            let place = *self.places.get(at)?;
+            let device = self.putting.workers.device(place)?;
+            (!Arc::ptr_eq(&device, lost) || self.unused.contains(&place)).then_some((at, device))
         };
         self.lineup.left_out().filter_map(find).collect()
     }
 
     /// Plans with devices that have come back, as far as the plan is better with them.
     fn plan(&mut self, runner: &Runner) {
+        self.make_places();
         let back = self.back();
         // If one of them was lost meanwhile, it comes back once more.
         let better = self.lineup.better(runner, &back).unwrap_or_default();
@@ -121,13 +136,22 @@ impl Recovery {
 
     /// Puts a runner that was released on devices, on those that were planned with, too.
     fn put(&mut self, runner: &mut Runner) -> Result<(), Error> {
-        let Recovery { lineup, putting, better, .. } = self;
+        let Recovery { lineup, places, unused, putting, better, .. } = self;
         let Some((better, names)) = better.take() else { return putting.put(lineup, runner) };
+        let is_new = |name: &str| {
+            let mut new = unused.iter().filter_map(|place| putting.workers.device(*place));
+            new.any(|device| device.name() == name)
+        };
         for name in &names {
-            tracing::info!("{} is back; continuing with it", device_name(name));
+            let came = if is_new(name) { "can be reached now" } else { "is back" };
+            tracing::info!("{} {came}; continuing with it", device_name(name));
         }
         let settle = |lineup: &Lineup, runner: &mut Runner| putting.put(lineup, runner);
-        if let Some(error) = lineup.change_to(better, runner, settle)? {
+        let changed = lineup.change_to(better, runner, settle);
+        // What is used from now on can be lost, and is then back only over another connection.
+        let is_left_out = |at: usize| lineup.left_out().any(|(left_out, _)| left_out == at);
+        unused.retain(|place| places.iter().position(|known| known == place).is_some_and(is_left_out));
+        if let Some(error) = changed? {
             let failure = Failure::run(&putting.path, error);
             tracing::warn!("continuing as before, because the model cannot be moved: {failure}");
         }

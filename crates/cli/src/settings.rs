@@ -18,7 +18,7 @@ use toml_edit::{DocumentMut, Item, Value};
 use crate::failure::Failure;
 
 /// Options that are about one call and not about a habit.
-const NOT_SETTINGS: [&str; 24] = [
+const NOT_SETTINGS: [&str; 26] = [
     "help",
     "version",
     "json",
@@ -40,6 +40,8 @@ const NOT_SETTINGS: [&str; 24] = [
     "chunks",
     "top",
     "until-stdin-ends",
+    "install",
+    "uninstall",
     "dir",
     "unset",
     "call-it",

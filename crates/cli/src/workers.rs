@@ -120,7 +120,7 @@ impl Listed {
     }
 
     /// A machine that this one is paired with.
-    fn of_machine(machine: &Machine) -> Result<Listed, Failure> {
+    pub(crate) fn of_machine(machine: &Machine) -> Result<Listed, Failure> {
         Ok(Listed::new(machine.name.to_string(), machine.endpoints.clone(), Some(link_to(machine)?)))
     }
 
@@ -185,7 +185,8 @@ impl Listed {
         Ok(Listed::new(self.name.clone(), self.endpoints.clone(), Some(link_to(machine)?)))
     }
 
-    fn found(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
+    /// What is meant, without a word about what it means for what is sent.
+    pub(crate) fn found(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
         let host = endpoint.host();
         let called = machines.called(host.trim_end_matches('.'));
         if let [one, other, ..] = called[..] {
@@ -243,16 +244,31 @@ impl Listed {
         self.name == other.name || self.addresses.iter().any(|address| other.addresses.contains(address))
     }
 
+    /// Where it is, in the order to try.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Whether this machine knows who it must be.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// How to connect to it, at any of its places.
+    pub(crate) fn options(&self, timeouts: Timeouts) -> Options {
+        let (link, addresses) = (self.link.clone(), self.checked.clone());
+        Options { link, addresses, timeouts, ..Options::default() }
+    }
+
     /// Connects, at the first of its places that can be reached.
     pub(crate) fn connect(
         &self,
         worker_cache: bool,
         heartbeat: Heartbeat,
     ) -> Result<Arc<RemoteRegistry>, String> {
-        let (link, addresses) = (self.link.clone(), self.checked.clone());
         let timeouts = Timeouts { heartbeat: heartbeat.0, ..Timeouts::default() };
         let called = self.machine().map(str::to_owned);
-        let options = Options { worker_cache, link, addresses, timeouts, called, ..Options::default() };
+        let options = Options { worker_cache, called, ..self.options(timeouts) };
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {
@@ -422,12 +438,12 @@ pub(crate) struct RemoteMember {
     pub(crate) is_lost: bool,
 }
 
-/// Workers that are connected, or were and are tried again.
+/// Workers that are connected, or are tried again because they were, or were to be.
 #[derive(Debug)]
 pub(crate) struct Workers {
     slots: Vec<Slot>,
     begun: Instant,
-    /// How often one of them came back.
+    /// How often one of them came, or came back.
     returns: AtomicU64,
     is_watched: AtomicBool,
     /// Dropped after the connections.
@@ -435,8 +451,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts and connects all of them, side by side. Of `all`, those that cannot be reached are left out, unless devices are meant by their
-    /// numbers, which would then be others.
+    /// Starts and connects all of them, side by side. Of `all`, those that cannot be reached are left out until they can be, unless devices are
+    /// meant by their numbers, which would then be others.
     pub(crate) fn connect(
         wanted: &[WorkerAt],
         threads: Option<usize>,
@@ -469,7 +485,6 @@ impl Workers {
                 }
             }
         }
-        let (mut connected, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
         let tries: Vec<_> = thread::scope(|scope| {
             let asked: Vec<_> = listed
@@ -478,29 +493,32 @@ impl Workers {
                 .collect();
             asked.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        for (tried, wanted) in tries.into_iter().zip(listed) {
-            let name = &wanted.worker.name;
+        let (mut slots, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (tried, Wanted { worker, runs_already, may_be_absent }) in tries.into_iter().zip(listed) {
+            let name = worker.name.clone();
             match tried.unwrap_or_else(|_| Err(format!("{name}: internal error (a bug) while connecting"))) {
-                Ok(registry) => connected.push((registry, wanted)),
-                Err(error) if wanted.may_be_absent => absent.push((wanted.worker, error)),
-                Err(error) => errors.push(wanted.worker.named(error)),
+                Ok(registry) => {
+                    let again = runs_already.then_some(worker);
+                    slots.push(Slot::new(registry, again, heartbeat, begun.elapsed()));
+                }
+                Err(error) if may_be_absent => {
+                    absent.push((worker.named(error.clone()), error, name));
+                    slots.push(Slot::absent(worker, heartbeat, begun.elapsed()));
+                }
+                Err(error) => errors.push(worker.named(error)),
             }
         }
-        if connected.is_empty() {
-            errors.extend(absent.drain(..).map(|(worker, error)| worker.named(error)));
+        if absent.len() == slots.len() {
+            errors.extend(absent.drain(..).map(|(named, ..)| named));
         }
         if !errors.is_empty() {
             return Err(Failure::Workers { errors });
         }
-        for (worker, error) in absent {
-            tracing::warn!("{} cannot be reached ({error}); continuing without it", worker.name);
+        for (_, error, name) in absent {
+            tracing::warn!("{name} cannot be reached ({error}); continuing without it");
         }
-        let slot = |(registry, wanted): (Arc<RemoteRegistry>, Wanted)| {
-            let again = wanted.runs_already.then_some(wanted.worker);
-            Slot::new(registry, again, heartbeat, begun.elapsed())
-        };
         Ok(Workers {
-            slots: connected.into_iter().map(slot).collect(),
+            slots,
             begun,
             returns: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
@@ -508,7 +526,7 @@ impl Workers {
         })
     }
 
-    /// From now on, those that are lost are tried again, for as long as any thread has these workers.
+    /// From now on, those that are lost or absent are tried again, for as long as any thread has these workers.
     pub(crate) fn watch(self: &Arc<Workers>) {
         if self.slots.is_empty() || self.is_watched.swap(true, Ordering::Relaxed) {
             return;
@@ -525,18 +543,18 @@ impl Workers {
             }
         };
         if let Err(error) = thread::Builder::new().name("returns".into()).spawn(look_after) {
-            tracing::warn!("workers that are lost will not be tried again: {error}");
+            tracing::warn!("workers that are lost or absent will not be tried again: {error}");
         }
     }
 
     /// Where the worker is whose device has this name; none of a device of this machine.
     pub(crate) fn address_of(&self, device: &str) -> Option<String> {
         let has = |used: &Arc<RemoteRegistry>| used.devices().iter().any(|own| own.name() == device);
-        let found = self.slots.iter().map(Slot::used).find(has)?;
+        let found = self.slots.iter().filter_map(Slot::used).find(has)?;
         Some(found.endpoint().to_owned())
     }
 
-    /// How often one of them came back.
+    /// How often one of them came, or came back.
     pub(crate) fn returns(&self) -> u64 {
         self.returns.load(Ordering::Acquire)
     }
@@ -545,7 +563,7 @@ impl Workers {
     pub(crate) fn members(&self) -> Vec<RemoteMember> {
         let mut members = Vec::new();
         for (worker, slot) in self.slots.iter().enumerate() {
-            let used = slot.used();
+            let Some(used) = slot.used() else { continue };
             let is_lost = used.failure().is_some();
             for (device, found) in used.devices().into_iter().enumerate() {
                 members.push(RemoteMember { place: RemotePlace { worker, device }, device: found, is_lost });
@@ -556,7 +574,7 @@ impl Workers {
 
     /// What is in a place now; nothing while its worker is lost, or if the worker came back without it.
     pub(crate) fn device(&self, place: RemotePlace) -> Option<Arc<dyn Device>> {
-        let used = self.slots.get(place.worker)?.used();
+        let used = self.slots.get(place.worker)?.used()?;
         used.devices().into_iter().nth(place.device).filter(|_| used.failure().is_none())
     }
 
@@ -579,17 +597,17 @@ impl Workers {
     pub(crate) fn serve_one_client(&self) -> bool {
         let is_such =
             |used: Arc<RemoteRegistry>| used.dialect().own_ops.is_empty() && used.failure().is_none();
-        self.slots.iter().map(Slot::used).any(is_such)
+        self.slots.iter().filter_map(Slot::used).any(is_such)
     }
 
     /// The connections that are used, in the order of the workers.
     pub(crate) fn registries(&self) -> Vec<Arc<RemoteRegistry>> {
-        self.slots.iter().map(Slot::used).collect()
+        self.slots.iter().filter_map(Slot::used).collect()
     }
 
     /// What has been sent to each of them and received from it, and the connection that is used.
     pub(crate) fn links(&self) -> Vec<(Arc<RemoteRegistry>, Traffic)> {
-        self.slots.iter().map(|slot| (slot.used(), slot.traffic())).collect()
+        self.slots.iter().filter_map(|slot| Some((slot.used()?, slot.traffic()))).collect()
     }
 
     /// What has been sent and received so far, on all connections.

@@ -1,104 +1,21 @@
 //! Pairing as people do it: `oxcart worker` on one machine, `oxcart join` on another, `oxcart trust` on both. A machine is a folder here.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "user/machine.rs"]
+mod machine;
 #[path = "user/without_settings.rs"]
 mod user;
 
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
+use machine::{Machine, Worker, port_to_stay};
 use serde_json::Value;
-use tempfile::TempDir;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
-
-/// A machine: a user's folders.
-struct Machine(TempDir);
-
-impl Machine {
-    fn new() -> Machine {
-        Machine(tempfile::tempdir().unwrap())
-    }
-
-    fn command(&self) -> Command {
-        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
-        command.env("XDG_DATA_HOME", self.0.path());
-        command
-    }
-
-    /// Runs a command; its exit code, what it printed, and what else it said.
-    fn run_all(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command().args(args).stdin(Stdio::null()).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    }
-
-    /// Runs a command that fails, mostly; its exit code, and why.
-    fn run(&self, args: &[&str]) -> (Option<i32>, String) {
-        let (code, _, error) = self.run_all(args);
-        (code, error)
-    }
-
-    /// What a command prints, which must succeed.
-    #[track_caller]
-    fn does(&self, args: &[&str]) -> String {
-        let (code, printed, error) = self.run_all(args);
-        assert_eq!(code, Some(0), "{args:?}: {error}");
-        printed
-    }
-
-    fn known(&self) -> Value {
-        serde_json::from_str(&self.does(&["trust", "--json"])).unwrap()
-    }
-
-    fn data(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-/// A worker of a machine.
-struct Worker {
-    child: Child,
-    log: BufReader<ChildStderr>,
-}
-
-impl Worker {
-    fn start(machine: &Machine, args: &[&str]) -> Worker {
-        let mut command = machine.command();
-        let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
-        command.args(["worker", "--threads", "1", "--name", "den"]).args(port).args(args);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        Worker { child, log }
-    }
-
-    fn line_with(&mut self, wanted: &str) -> String {
-        let mut line = String::new();
-        while !line.contains(wanted) {
-            line.clear();
-            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log ended before '{wanted}'");
-        }
-        line.trim_end().to_owned()
-    }
-
-    fn address(&mut self) -> String {
-        let line = self.line_with("listening on ");
-        line.split("listening on ").nth(1).unwrap().split(',').next().unwrap().to_owned()
-    }
-
-    fn join_line(&mut self) -> String {
-        self.line_with("oxcart join ").split("oxcart join ").nth(1).unwrap().to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The text of an answer, which is the same wherever it is computed.
 fn answer(machine: &Machine, args: &[&str]) -> Value {
@@ -208,6 +125,68 @@ fn one_of_all_machines_may_be_off() {
     assert_eq!((code, said.contains("continuing")), (Some(1), false), "{said}");
 }
 
+/// What a chat answers to messages, each of which begins a conversation: `messages` sends them, and is told of each whether a machine was
+/// taken in by then. Also how many there were, and what the chat told besides.
+fn chat(
+    machine: &Machine,
+    args: &[&str],
+    messages: impl FnOnce(&mut dyn FnMut() -> bool),
+) -> (String, usize, String) {
+    let mut command = machine.command();
+    command.args(["chat", "-m", TINY, "--temp", "0", "-n", "12", "--threads", "1"]).args(args);
+    let piped = Stdio::piped;
+    let mut chat = command.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
+    let (mut keys, mut answers) = (chat.stdin.take().unwrap(), chat.stdout.take().unwrap());
+    let (sender, notes) = channel();
+    let log = BufReader::new(chat.stderr.take().unwrap());
+    std::thread::spawn(move || log.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let answers = std::thread::spawn(move || {
+        let mut text = String::new();
+        answers.read_to_string(&mut text).map(|_| text)
+    });
+    let (mut count, mut told) = (0, Vec::new());
+    messages(&mut || {
+        keys.write_all(b"hello\n/clear\n").unwrap();
+        count += 1;
+        told.extend(notes.recv_timeout(Duration::from_millis(200)));
+        told.extend(notes.try_iter());
+        told.iter().any(|line: &String| line.contains("can be reached now; continuing with it"))
+    });
+    drop(keys);
+    let text = answers.join().unwrap().unwrap();
+    told.extend(notes);
+    assert!(chat.wait().unwrap().success(), "{told:?}");
+    (text, count, told.join("\n"))
+}
+
+/// A machine that was off when a conversation began is used once it is there, and no word changes.
+#[test]
+fn one_of_all_machines_may_come_later() {
+    let (den, attic, desk) = (Machine::new(), Machine::new(), Machine::new());
+    // It is there, and has no room for a part of the model.
+    let mut first = Worker::start(&den, &["--max-memory", "1M"]);
+    desk.does(&["join", &first.join_line(), "--call-it", "den"]);
+    let port = port_to_stay();
+    let mut second = Worker::start(&attic, &["--port", &port]);
+    desk.does(&["join", &second.join_line(), "--call-it", "attic"]);
+    drop(second);
+    let (alone, ..) = chat(&desk, &[], |ask| assert!(!ask()));
+    assert!(!alone.is_empty());
+    let mut again = None;
+    let (text, count, told) = chat(&desk, &["--workers", "all"], |ask| {
+        ask();
+        again = Some(Worker::start(&attic, &["--port", &port]));
+        let start = Instant::now();
+        while !ask() {
+            assert!(start.elapsed() < Duration::from_secs(120), "it is not taken in");
+        }
+        ask();
+    });
+    assert_eq!(text, alone.repeat(count));
+    assert!(told.contains("attic cannot be reached (") && told.contains("continued after"), "{told}");
+    assert!(again.unwrap().line_with("connected").contains(" at "));
+}
+
 /// What was once paired and then revoked is not talked to, in TLS or in the clear, under any of its names.
 #[test]
 fn a_revoked_worker_is_not_talked_to() {
@@ -289,14 +268,14 @@ fn a_line_is_shown_where_it_is_wanted() {
             std::fs::write(&file, "").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
             let worker = Worker::start(&attic, &["--log", file.to_str().unwrap()]);
-            let start = std::time::Instant::now();
+            let start = Instant::now();
             let written = loop {
                 let written = std::fs::read_to_string(&file).unwrap();
                 if written.contains("oxcart join") || written.contains("no join line") {
                     break written;
                 }
                 assert!(start.elapsed().as_secs() < 60, "{written}");
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             };
             assert_eq!(written.contains("oxj"), is_shown, "{mode:o}: {written}");
             drop(worker);
@@ -311,7 +290,7 @@ fn a_quiet_worker_tells_of_pairings_alone() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut worker = Worker::start(&den, &["--quiet", "--port", &port]);
     let address = format!("127.0.0.1:{port}");
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let invited = loop {
         let (code, invited, said) = den.run_all(&["trust", "invite", &address]);
         if code == Some(0) {

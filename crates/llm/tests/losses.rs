@@ -47,7 +47,12 @@ fn devices(count: usize, capacity: usize) -> Vec<Arc<FrailDevice>> {
 }
 
 fn cluster_on(frail: Vec<Arc<FrailDevice>>, ratios: &[f64], runner: RunnerOptions) -> Cluster {
-    let (file, lineup) = (file(), lineup(&frail, ratios, runner));
+    let lineup = lineup(&frail, ratios, runner);
+    cluster_with(frail, lineup)
+}
+
+fn cluster_with(frail: Vec<Arc<FrailDevice>>, lineup: Lineup) -> Cluster {
+    let file = file();
     let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
     let placement = lineup.place(&file).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();
@@ -698,6 +703,52 @@ fn devices_that_make_no_better_plan_are_left_out() {
     assert_eq!(of(&[2.0, 2.0, 1.0, 0.0]).left_out().map(|(place, _)| place).collect::<Vec<_>>(), [1]);
     // Where it has too little for its share, the others take what it has no room for, which is everything.
     assert_eq!(names(&[2.0, 2.0, 1.0, 0.0], 1, 4096), None);
+}
+
+/// A device that was not there from the beginning gets a place, and is taken in like one that comes back, at any moment; it can be lost like any
+/// other.
+#[test]
+fn a_device_that_was_never_there_is_taken_in() {
+    let expected = undisturbed(2).0;
+    for at in [0, 1, 3, 8] {
+        let frail = devices(2, ROOM);
+        let first: Vec<Arc<dyn Device>> = vec![Arc::clone(&frail[0]) as _, CpuDevice::new().unwrap()];
+        // The host has the model only if it is alone.
+        let proportions = Proportions::SkipLast;
+        let given = PlacementOptions { proportions, runner: options(), ..PlacementOptions::default() };
+        let mut lineup = Lineup::new(first, given, StreamOptions::threads(1));
+        let mut cluster = cluster_with(frail[..1].to_vec(), lineup.clone());
+        let offers = Arc::new(Mutex::new(Offers::new()));
+        assert!(lineup.make_place(1, Arc::clone(&frail[1]) as _));
+        assert_eq!(lineup.devices().len(), 2, "it is left out");
+        assert_eq!(lineup.left_out().map(|(place, _)| place).collect::<Vec<_>>(), [1]);
+        cluster.engine.recover_with(Welcoming { lineup, offers: Arc::clone(&offers), better: None });
+        guessing(&mut cluster.engine);
+        let mut steps = 0;
+        let found = answers_while(&mut cluster.engine, |engine, _| {
+            steps += 1;
+            if steps == at + 1 {
+                offers.lock().unwrap().push((1, Arc::clone(&frail[1]) as _));
+            }
+            if steps == at + 4 {
+                let shares = blocks_of(engine.runner().model().placement().shares());
+                assert!(
+                    shares.iter().any(|(name, blocks)| name == "second" && !blocks.is_empty()),
+                    "{shares:?}"
+                );
+                frail[1].lose_after(0);
+            }
+        });
+        assert_same(&format!("after {at} steps"), &expected, &found);
+        let shares = blocks_of(cluster.engine.runner().model().placement().shares());
+        assert!(shares.iter().all(|(name, _)| name != "second"), "{shares:?}");
+    }
+    // Where devices are meant by their numbers, there is no place for others.
+    let mut numbered = lineup(&devices(1, ROOM), &[1.0, 0.0], options());
+    assert!(!numbered.make_place(1, CpuDevice::new().unwrap()));
+    let given = PlacementOptions { runner: options(), ..PlacementOptions::default() };
+    let mut short = Lineup::new(vec![CpuDevice::new().unwrap()], given, StreamOptions::threads(1));
+    assert!(!short.make_place(2, CpuDevice::new().unwrap()), "there are not so many places");
 }
 
 /// What was lost under a name is not held against what has it later.

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, DeviceKind, Error, Registries, plugin};
+use oxcart_backend::{Device, DeviceKind, Error, Registries, Registry, plugin};
 use oxcart_cpu::CpuRegistry;
 use oxcart_cuda::CudaRegistry;
 use oxcart_llm::model::Proportions;
@@ -44,5 +44,17 @@ pub fn unavailable() -> Vec<String> {
     match CudaRegistry::new() {
         Err(oxcart_cuda::Unavailable::Unusable { reason }) => vec![reason],
         _ => Vec::new(),
+    }
+}
+
+/// Why there are no devices of a kind here, whether its driver cannot be used or is not there at all: for people, a sentence for each kind
+/// of device.
+pub fn missing() -> Vec<String> {
+    match CudaRegistry::new() {
+        Ok(cards) if cards.devices().is_empty() => {
+            vec!["NVIDIA's driver is here, but no card that it knows".into()]
+        }
+        Ok(_) => Vec::new(),
+        Err(unavailable) => vec![unavailable.to_string()],
     }
 }

@@ -28,6 +28,12 @@ impl Store {
         &self.root
     }
 
+    /// Bytes that a user may still write to the disk that the folder is on, or will be on, where the system tells.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let exists = self.root.ancestors().find(|folder| folder.is_dir())?;
+        crate::os::free_bytes(exists)
+    }
+
     /// The file of a model, if it is here with all its parts. A repository without a file name is found by its only file.
     pub fn find(&self, name: &Name) -> Option<PathBuf> {
         match name {

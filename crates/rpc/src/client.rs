@@ -42,6 +42,6 @@ pub use failure::{About, ConnectError, Note, Unconfirmed, WorkerFailure, WorkerF
 pub use graph::{AddressOf, EncodedGraph, encode_nodes};
 pub use join::{JoinError, Joined, invite, join};
 pub use options::{LinkTo, Options, Timeouts};
-pub use registry::RemoteRegistry;
+pub use registry::{Abilities, RemoteRegistry};
 pub use stream::RemoteStream;
 pub use traffic::{Traffic, Usage};

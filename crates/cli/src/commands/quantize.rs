@@ -35,7 +35,7 @@ pub(crate) struct Args {
     to: PathBuf,
 
     /// For example Q4_K_M, Q8_0 or F16
-    #[arg(value_name = "TYPE", value_parser = listed(FileType::all().iter().map(FileType::name), str::parse::<FileType>))]
+    #[arg(value_name = "TYPE", value_parser = listed(FileType::all().iter().map(|kind| kind.name()), str::parse::<FileType>))]
     file_type: FileType,
 
     /// Importance data from `oxcart imatrix` or llama.cpp's llama-imatrix: spends bits where they matter most; the smallest types need it

@@ -3,11 +3,13 @@
 //! What happens is logged. A signal asks for the counters; others end it once running graphs are done, a second
 //! one at once.
 
+mod install;
 mod listen_on;
 mod log;
 mod tidy;
+mod unit;
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use crate::listed::listed;
 use crate::local::DeviceArgs;
 use crate::log::{Readers, Style};
 use crate::os::requests::{HELP, Request, Requests};
+use crate::settings::Setting;
 use crate::trust;
 use crate::units;
 use crate::workers::{self, DEFAULT_PORT};
@@ -145,6 +148,16 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Have systemd start a worker with these options whenever this machine starts, beginning now
+    ///
+    /// Writes the unit oxcart-worker.service of this user; run again, it replaces it. Pairings and this machine's key stay as they are.
+    #[arg(long, conflicts_with_all = ["uninstall", "until_stdin_ends"])]
+    install: bool,
+
+    /// End that worker, and remove the unit that --install wrote
+    #[arg(long, conflicts_with = "until_stdin_ends")]
+    uninstall: bool,
+
     /// End when stdin does: for workers that another command starts for itself, however that ends
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -162,7 +175,9 @@ const EXAMPLES: &str = "Examples:
   oxcart worker --cache --cache-size 100G
       Returning clients do not have to send their model again
   oxcart worker --models ~/models
-      Clients do not have to send models that are in this folder, too";
+      Clients do not have to send models that are in this folder, too
+  oxcart worker --host 0.0.0.0 --cache --install
+      From now on, and after each start of this machine";
 
 /// Where weights are kept. Words rather than the presence of the option, so that it can be a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +204,32 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &Args,
+    readers: Readers,
+    set: &[Setting],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    if args.uninstall {
+        return install::uninstall(out);
+    }
+    check(args)?;
+    match args.install {
+        true => install::install(&args.local.plugins, set, out),
+        false => lend(args, readers),
+    }
+}
+
+/// Options that do not go together, as far as the parser does not see that.
+fn check(args: &Args) -> Result<(), Failure> {
+    // It would not see that --cache is a setting.
+    match args.cache_size.is_some() && args.cache.is_none() {
+        true => Err(Failure::Usage("--cache-size also needs --cache".into())),
+        false => Ok(()),
+    }
+}
+
+fn lend(args: &Args, readers: Readers) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
         [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
@@ -204,10 +244,6 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
     let mut config = config(args)?;
     let cache_size = args.cache_size.unwrap_or(CACHE_SIZE);
     config.cache = match &args.cache {
-        // The parser would not see that it is a setting.
-        None if args.cache_size.is_some() => {
-            return Err(Failure::Usage("--cache-size also needs --cache".into()));
-        }
         None | Some(CacheAt::Nowhere) => None,
         Some(CacheAt::Usual) => Some(cache(None, cache_size)?),
         Some(CacheAt::Folder(folder)) => Some(cache(Some(folder), cache_size)?),

@@ -1,4 +1,4 @@
-//! When a worker that was lost is tried again, and when it counts as back. No socket and no clock is in here.
+//! When a worker that was lost, or was never there, is tried again, and when it counts as back. No socket and no clock is in here.
 //!
 //! Invariants: one try is under way at a time, and between two there are pauses that grow up to a limit. A worker that is reached counts as
 //! back only once it has been there for a while without a break. With each loss that follows another, that while doubles, and so does the first
@@ -68,6 +68,11 @@ impl Absence {
     /// Of a worker that is there.
     pub(super) fn new(now: Duration) -> Absence {
         Absence { state: State::There(now), losses: 0, failures: 0 }
+    }
+
+    /// Of a worker that could not be reached from the beginning: it is tried like one that was lost.
+    pub(super) fn of_absent(now: Duration) -> Absence {
+        Absence { state: State::Gone(now + SHORTEST_PAUSE), losses: 0, failures: 0 }
     }
 
     /// Takes in what happens at a time.
@@ -172,6 +177,18 @@ mod tests {
         let late = late + seconds(60);
         let (tries, backs) = run(&mut absence, late, late + seconds(60), |now| now > late);
         assert_eq!((tries, backs), (vec![late + seconds(2)], vec![late + seconds(6)]));
+    }
+
+    #[test]
+    fn one_that_was_never_there_is_tried_like_one_that_was_lost() {
+        let mut absence = Absence::of_absent(seconds(0));
+        let (tries, backs) = run(&mut absence, seconds(0), seconds(200), |now| now >= seconds(100));
+        let gaps: Vec<u64> = tries.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        assert_eq!((tries[0], &gaps[..6]), (seconds(1), &[2, 4, 8, 16, 30, 30][..]));
+        assert_eq!(backs, [tries.last().unwrap().saturating_add(SHORTEST_TRIAL)]);
+        // From then on it is like any other.
+        let (tries, _) = run(&mut absence, seconds(300), seconds(302), |now| now > seconds(300));
+        assert_eq!(tries, [seconds(301)]);
     }
 
     #[test]

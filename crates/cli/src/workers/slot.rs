@@ -1,4 +1,5 @@
-//! A worker of a command, over one connection after another: when one is lost, it is tried again, and what it lends is there anew.
+//! A worker of a command, over one connection after another: when one is lost, it is tried again, and what it lends is there anew. So is one that
+//! could not be reached at first.
 //!
 //! Invariants: nothing here is waited for; connecting has a thread of its own, one at a time. A new connection takes the place of the lost one
 //! only when `Absence` says that the worker is back, and nothing of the lost one is used with it. A worker that must be some machine is that
@@ -27,7 +28,8 @@ pub(super) struct Slot {
 
 #[derive(Debug)]
 struct Now {
-    used: Arc<RemoteRegistry>,
+    /// The connection that is used; none if there was none yet.
+    used: Option<Arc<RemoteRegistry>>,
     /// What went over earlier connections.
     before: Traffic,
     absence: Absence,
@@ -35,6 +37,13 @@ struct Now {
     on_trial: Option<Arc<RemoteRegistry>>,
     /// Whether the log has the details of why the used connection failed.
     is_explained: bool,
+}
+
+impl Now {
+    /// What has been sent and received, on all connections that were used.
+    fn traffic(&self) -> Traffic {
+        self.used.as_ref().map_or(self.before, |used| self.before.and(Traffic::of(used)))
+    }
 }
 
 impl Slot {
@@ -45,14 +54,22 @@ impl Slot {
         heartbeat: Heartbeat,
         now: Duration,
     ) -> Slot {
-        let now = Now {
-            used,
-            before: Traffic::default(),
-            absence: Absence::new(now),
-            attempt: None,
-            on_trial: None,
-            is_explained: false,
-        };
+        Slot::begun(Some(used), again, heartbeat, Absence::new(now))
+    }
+
+    /// Of a worker that could not be reached.
+    pub(super) fn absent(again: Listed, heartbeat: Heartbeat, now: Duration) -> Slot {
+        Slot::begun(None, Some(again), heartbeat, Absence::of_absent(now))
+    }
+
+    fn begun(
+        used: Option<Arc<RemoteRegistry>>,
+        again: Option<Listed>,
+        heartbeat: Heartbeat,
+        absence: Absence,
+    ) -> Slot {
+        let before = Traffic::default();
+        let now = Now { used, before, absence, attempt: None, on_trial: None, is_explained: false };
         Slot { again: again.map(Arc::new), heartbeat, now: Mutex::new(now) }
     }
 
@@ -60,22 +77,21 @@ impl Slot {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection that is used.
-    pub(super) fn used(&self) -> Arc<RemoteRegistry> {
-        Arc::clone(&self.lock().used)
+    /// The connection that is used; none if there was none yet.
+    pub(super) fn used(&self) -> Option<Arc<RemoteRegistry>> {
+        self.lock().used.clone()
     }
 
     /// What has been sent and received, on all connections that were used.
     pub(super) fn traffic(&self) -> Traffic {
-        let now = self.lock();
-        now.before.and(Traffic::of(&now.used))
+        self.lock().traffic()
     }
 
     /// Puts into the log, for `-v`, why the used connection failed, with the commands that were under way.
     pub(super) fn explain(&self) {
         let mut now = self.lock();
         if !now.is_explained
-            && let Some(failure) = now.used.failure()
+            && let Some(failure) = now.used.as_ref().and_then(|used| used.failure())
         {
             now.is_explained = true;
             tracing::debug!("{}", failure.detail());
@@ -93,7 +109,8 @@ impl Slot {
             now.on_trial = reached;
             now.absence.handle(event, time);
         }
-        if now.on_trial.as_ref().unwrap_or(&now.used).failure().is_some() {
+        let watched = now.on_trial.as_ref().or(now.used.as_ref());
+        if watched.is_some_and(|watched| watched.failure().is_some()) {
             now.on_trial = None;
             now.absence.handle(AbsenceEvent::Lost, time);
         }
@@ -116,8 +133,8 @@ impl Slot {
             }
             Some(AbsenceAction::Back) => {
                 let Some(back) = now.on_trial.take() else { return false };
-                now.before = now.before.and(Traffic::of(&now.used));
-                now.used = back;
+                now.before = now.traffic();
+                now.used = Some(back);
                 now.is_explained = false;
                 true
             }

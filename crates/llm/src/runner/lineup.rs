@@ -1,7 +1,8 @@
 //! The devices that a model may be on, and how it is shared out among them: what puts a runner on devices, the first time, after
 //! some of them were lost, and when some came back.
 //!
-//! Invariants: a device that was left out does not come back, but another one may take its place, and has its share then. Those that are
+//! Invariants: a device that was left out does not come back, but another one may take its place, and has its share then. A device that was not
+//! there from the beginning gets a place of its own. Those that are
 //! there keep their proportions for as long as they have room; otherwise all share by what they have free, and the last one gets what the
 //! others have no room for.
 
@@ -112,6 +113,20 @@ impl Lineup {
             }
         }
         self.seated(seats, lost)
+    }
+
+    /// Makes a place for a device that was not there before, at a position in the list that the lineup was made of; places from there on move up by
+    /// one. The device is left out for now. Does nothing, and says so, where devices are meant by their numbers.
+    pub fn make_place(&mut self, at: usize, device: Arc<dyn Device>) -> bool {
+        let are_numbered =
+            matches!(self.given.proportions, Proportions::Ratios(_)) || !self.given.overrides.is_empty();
+        if are_numbered || at > self.seats.len() {
+            return false;
+        }
+        let mut seats = self.seats.clone();
+        seats.insert(at, Seat { device, is_left_out: true });
+        *self = self.seated(seats, self.lost.clone());
+        true
     }
 
     /// The lineup with those of these devices, in places of such that were left out, that a runner should be on as well; none if it should be

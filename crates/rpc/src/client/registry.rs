@@ -12,11 +12,39 @@ use super::endpoint::Endpoint;
 use super::failure::{About, ConnectError, WorkerFailure};
 use super::handshake::greet;
 use super::limits::MAX_DEVICES;
+use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
 use super::pulse;
 use super::traffic::Traffic;
 use crate::wire::{Command, Dialect};
+
+/// What a worker can do beyond ggml's protocol, as it says itself. A worker of this version of Oxcart can do all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It computes the operations that only Oxcart has: attention over pages.
+    pub own_ops: bool,
+    /// It sends what it has computed directly to the next worker.
+    pub introductions: bool,
+    /// It answers heartbeats.
+    pub heartbeats: bool,
+    /// It takes weights that it has already, by their digests.
+    pub known_weights: bool,
+    /// It keeps graphs, so that a step is described once.
+    pub kept_graphs: bool,
+}
+
+impl Abilities {
+    fn of(line: &Line) -> Abilities {
+        Abilities {
+            own_ops: !line.dialect.own_ops.is_empty(),
+            introductions: line.can_be_introduced,
+            heartbeats: line.has_pulse,
+            known_weights: line.has.takes,
+            kept_graphs: line.kept_graph_bytes.is_some(),
+        }
+    }
+}
 
 /// The devices of one worker, over one connection. A lost worker stays lost; connect anew to use it again.
 ///
@@ -37,6 +65,7 @@ pub struct RemoteRegistry {
     endpoint: String,
     connection: Arc<Connection>,
     devices: Vec<Arc<RemoteDevice>>,
+    abilities: Abilities,
     heartbeat_error: Option<io::Error>,
 }
 
@@ -46,6 +75,7 @@ impl RemoteRegistry {
         let endpoint: Endpoint = endpoint.parse()?;
         let traffic = Arc::new(Traffic::default());
         let mut line = greet(&endpoint, options, &traffic)?;
+        let abilities = Abilities::of(&line);
         let begun = pulse::begin(&mut line, &endpoint, options).map_err(Arc::new)?;
         let (pulse, heartbeat_error) = match begun {
             Ok(pulse) => (pulse, None),
@@ -64,12 +94,25 @@ impl RemoteRegistry {
         let ask = |index| RemoteDevice::ask(Arc::clone(&connection), index, &called);
         let devices = (0..count).map(ask).collect::<Result<_, _>>()?;
         let (name, endpoint) = (format!("RPC[{called}]"), endpoint.to_string());
-        Ok(Arc::new(RemoteRegistry { name, called, endpoint, connection, devices, heartbeat_error }))
+        Ok(Arc::new(RemoteRegistry {
+            name,
+            called,
+            endpoint,
+            connection,
+            devices,
+            abilities,
+            heartbeat_error,
+        }))
     }
 
     /// The dialect spoken.
     pub fn dialect(&self) -> &'static Dialect {
         self.connection.dialect
+    }
+
+    /// What the worker can do beyond ggml's protocol.
+    pub fn abilities(&self) -> Abilities {
+        self.abilities
     }
 
     /// Where the worker is.

@@ -88,14 +88,22 @@ impl Identity {
         if let Some(identity) = Identity::read(&path)? {
             return Ok(identity);
         }
-        // To all that this machine was paired with, a new one would look like someone else in its place.
-        if MachinesFile::new(folder).read().map_or(true, |machines| machines.iter().next().is_some()) {
+        if is_known_to_others(folder) {
             return Err(IdentityError::Missing { path });
         }
         let pkcs8 = made()?;
         let identity = Identity::from_pkcs8(&pkcs8).ok_or(IdentityError::Random)?;
         replace(&path, &format!("{MARK}{}\n", base32::encode(&pkcs8))).map_err(failed)?;
         Ok(identity)
+    }
+
+    /// The identity that a folder holds, if there is one. Nothing is made.
+    pub fn existing(folder: &Path) -> Result<Option<Identity>, IdentityError> {
+        let path = folder.join("identity");
+        match Identity::read(&path)? {
+            None if is_known_to_others(folder) => Err(IdentityError::Missing { path }),
+            found => Ok(found),
+        }
     }
 
     fn read(path: &Path) -> Result<Option<Identity>, IdentityError> {
@@ -134,6 +142,11 @@ impl Identity {
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
+}
+
+/// Whether this machine was paired with others, to which a new identity would look like another machine in its place.
+fn is_known_to_others(folder: &Path) -> bool {
+    MachinesFile::new(folder).read().map_or(true, |machines| machines.iter().next().is_some())
 }
 
 fn unreadable(path: &Path, unread: Unread) -> IdentityError {
@@ -175,6 +188,19 @@ mod tests {
         assert!(keys.iter().all(|key| *key == keys[0]));
         assert_ne!(Identity::make().unwrap().key(), keys[0]);
         assert!(!format!("{:?}", Identity::open(&inner).unwrap()).contains(&keys[0].to_string()));
+    }
+
+    #[test]
+    fn looking_for_an_identity_makes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("data");
+        assert!(Identity::existing(&inner).unwrap().is_none() && !inner.exists());
+        let key = Identity::open(&inner).unwrap().key();
+        assert_eq!(Identity::existing(&inner).unwrap().unwrap().key(), key);
+        let known = MachinesFile::new(&inner);
+        known.change(|machines| machines.remember("den".parse().unwrap(), key).map(|_| ())).unwrap();
+        fs::remove_file(inner.join("identity")).unwrap();
+        assert!(matches!(Identity::existing(&inner), Err(IdentityError::Missing { .. })));
     }
 
     #[test]
