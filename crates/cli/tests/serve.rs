@@ -114,6 +114,12 @@ fn signal(id: u32, name: &str) {
     assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
 }
 
+/// Elements of all tensors of a file.
+fn parameters(path: &str) -> usize {
+    let file = oxcart::gguf::Gguf::open(path).unwrap();
+    file.tensors().iter().map(|tensor| tensor.layout().elements()).sum()
+}
+
 fn question() -> Value {
     json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 5, "ignore_eos": true, "temperature": 0 })
 }
@@ -128,6 +134,9 @@ fn a_model_is_served_until_a_signal_comes() {
     assert_eq!((&answer["model"], &answer["usage"]["completion_tokens"]), (&json!("tiny"), &json!(5)));
     let (_, models) = server.ask("/v1/models", None, None);
     assert!(models.contains("\"id\":\"tiny\"") && models.contains("\"n_ctx\":256"), "{models}");
+    // As many as its tensors have; the file does not say.
+    let models: Value = serde_json::from_str(&models).unwrap();
+    assert_eq!(models["data"][0]["meta"]["n_params"], json!(parameters(TINY)));
     server.signal("-TERM");
     server.line_with("stopping");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -408,6 +417,10 @@ fn models_are_loaded_by_name() {
     };
     assert_eq!(names(&server, "/api/tags"), ["one", "two", "vectors"]);
     assert_eq!(names(&server, "/api/ps"), Vec::<String>::new());
+    // What is told of models that are not loaded comes from the headers of their files.
+    let tags: Value = serde_json::from_str(&server.ask("/api/tags", None, None).1).unwrap();
+    let vectors = &tags["models"][2]["details"]["parameter_size"];
+    assert_eq!(*vectors, json!(format!("{:.2}K", parameters(BERT) as f64 / 1e3)));
     let (_, shown) = server.ask("/api/show", None, Some(&json!({ "model": "two" })));
     assert!(shown.contains("\"completion\""), "{shown}");
     let (status, answer) = ask(&server, "two");
