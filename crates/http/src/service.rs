@@ -41,11 +41,14 @@ pub struct Limits {
     pub queue: usize,
     /// How long a request may take, waiting included.
     pub time: Duration,
+    /// Whether beginnings of prompts are computed for each client anew, so that none can find out by the time that an answer takes, or by
+    /// the tokens that were held already, what another has asked.
+    pub separate_prompts: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { queue: 256, time: Duration::from_secs(3600) }
+        Limits { queue: 256, time: Duration::from_secs(3600), separate_prompts: false }
     }
 }
 
@@ -160,7 +163,8 @@ impl Service {
         let mut submitted = Vec::with_capacity(requests.len());
         let backlog = Backlog::default();
         if room {
-            for request in requests {
+            for mut request in requests {
+                request.scope = if self.shared.limits.separate_prompts { client.0 } else { 0 };
                 let ticket = Ticket(state.next_ticket);
                 state.next_ticket += 1;
                 let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared, &backlog);

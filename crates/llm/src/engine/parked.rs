@@ -18,7 +18,7 @@ impl Engine {
     /// wait.
     pub(super) fn find_sequence(&mut self, job: &Job) -> Result<Option<(SequenceId, usize)>, Error> {
         if let Some((at, common)) = self.best_parked(job)?
-            && common >= self.runner.reusable(&job.tokens)
+            && common >= self.runner.reusable(job.request.scope, &job.tokens)
         {
             let sequence = self.parked[at].sequence;
             self.runner.truncate(sequence, common)?;
@@ -26,7 +26,7 @@ impl Engine {
             return Ok(Some((sequence, common)));
         }
         let sequence = loop {
-            match self.runner.open() {
+            match self.runner.open_in(job.request.scope) {
                 Ok(sequence) => break sequence,
                 Err(Error::TooManySequences { .. }) => match self.parked.pop_front() {
                     Some(parked) => self.close(parked.sequence),
@@ -46,6 +46,9 @@ impl Engine {
         let wanted = &job.tokens[..job.tokens.len() - 1];
         let mut best = None;
         for (at, parked) in self.parked.iter().enumerate() {
+            if self.runner.scope(parked.sequence)? != job.request.scope {
+                continue;
+            }
             let held = self.runner.tokens(parked.sequence)?;
             let common = held.iter().zip(wanted).take_while(|(a, b)| a == b).count();
             let is_better = common > 0 && best.is_none_or(|(_, most)| common > most);
