@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::Registry;
 use oxcart::rpc::client::{Options, RemoteRegistry};
-use oxcart_http::{Cluster, ClusterPlacement};
+use oxcart_http::{Cluster, ClusterPlacement, DeviceBlocks};
 use serde_json::{Value, json};
 use worker::Worker;
 
@@ -327,6 +327,16 @@ fn a_worker_that_comes_back_is_used_again() {
     let (_, picture) = server.ask("/cluster", None, None);
     let picture = serde_json::from_str::<Cluster>(&picture).unwrap();
     assert!(picture.machines.iter().all(|machine| machine.failure.is_none()), "{picture:?}");
+    // What happened is told of the worker by its address, and who had what before and after.
+    let past = &picture.models[0].interruptions;
+    let (loss, back) = (past.first().unwrap(), past.last().unwrap());
+    assert_eq!((&loss.lost[0].machine, &loss.returned), (&addresses[0], &vec![]), "{past:?}");
+    assert_eq!((back.lost.len(), &back.returned), (0, &vec![addresses[0].clone()]), "{past:?}");
+    for (with, without) in [(&loss.before, &loss.after), (&back.after, &back.before)] {
+        let machines =
+            |blocks: &[DeviceBlocks]| blocks.iter().map(|one| one.machine.clone()).collect::<Vec<_>>();
+        assert_eq!((machines(with), machines(without)), (addresses.to_vec(), vec![addresses[1].clone()]));
+    }
     let line = server.line_with("is back; continuing with it");
     assert!(line.contains(&addresses[0]), "{line}");
     server.line_with("continued after");

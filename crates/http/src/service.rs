@@ -11,6 +11,7 @@
 
 mod driver;
 mod embedding;
+mod interruptions;
 mod queue;
 mod telling;
 mod updates;
@@ -26,10 +27,12 @@ use tokio::sync::broadcast;
 
 use crate::limits::MAX_EVENTS;
 use driver::Driver;
+use interruptions::Interruptions;
 use queue::{Queue, Waiting};
 use updates::Backlog;
 
 pub use embedding::EmbeddingService;
+pub use interruptions::Interruption;
 pub use queue::Client;
 pub use telling::{Event, Running, Snapshot, Ticket, Totals};
 pub use updates::{RequestFailure, Update, Updates};
@@ -90,6 +93,7 @@ struct State {
     totals: Totals,
     /// Of the last step that failed, until one succeeds.
     trouble: Option<String>,
+    interruptions: Interruptions,
     next_ticket: u64,
     /// When nothing may run any longer.
     end: Option<Instant>,
@@ -203,6 +207,7 @@ impl Service {
             waiting: state.queue.len(),
             totals: state.totals,
             trouble: state.trouble.clone(),
+            interruptions: state.interruptions.past().cloned().collect(),
             is_open: !state.is_over && state.end.is_none(),
         }
     }

@@ -64,6 +64,22 @@ export interface Plan {
   shares: DeviceShare[];
   problem: string | null;
 }
+export interface DeviceBlocks {
+  machine: string;
+  device: string;
+  blocks: [number, number];
+}
+export interface ClusterInterruption {
+  uptime_seconds: number;
+  lost: { machine: string; reason: string }[];
+  returned: string[];
+  before: DeviceBlocks[];
+  after: DeviceBlocks[];
+  requests: number;
+  tokens: number;
+  moved_ms: number;
+  stall_ms: number;
+}
 export interface RequestState {
   id: number;
   prompt_tokens: number;
@@ -86,6 +102,7 @@ export interface ModelState {
   finished: number;
   failed: number;
   trouble: string | null;
+  interruptions: ClusterInterruption[];
   plans: { blocks: number; now: Plan; without: { machine: string; plan: Plan }[] };
 }
 export interface Cluster {

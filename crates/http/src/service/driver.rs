@@ -225,9 +225,15 @@ impl Driver {
                     end_failed(&mut state, task.ticket, task.client);
                     ended.push((task, Err(RequestFailure::Request(error))));
                 }
-                EngineEvent::Lost(loss) => shared.tell(Event::Lost(loss)),
+                EngineEvent::Lost(loss) => {
+                    state.interruptions.lost(&loss);
+                    shared.tell(Event::Lost(loss));
+                }
                 EngineEvent::Returned(returned) => shared.tell(Event::Returned(returned)),
-                EngineEvent::Recovered(recovery) => shared.tell(Event::Recovered(recovery)),
+                EngineEvent::Recovered(recovery) => {
+                    state.interruptions.ended(&recovery);
+                    shared.tell(Event::Recovered(recovery));
+                }
                 // Nothing changes for requests but how fast they are.
                 EngineEvent::DraftLost { .. } => {}
             }
