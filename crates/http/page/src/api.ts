@@ -60,7 +60,7 @@ export interface DeviceShare {
   free_bytes: number;
   is_mapped: boolean;
 }
-export interface Plan {
+export interface ClusterPlacement {
   shares: DeviceShare[];
   problem: string | null;
 }
@@ -103,7 +103,7 @@ export interface ModelState {
   failed: number;
   trouble: string | null;
   interruptions: ClusterInterruption[];
-  plans: { blocks: number; now: Plan; without: { machine: string; plan: Plan }[] };
+  plans: { blocks: number; now: ClusterPlacement; without: { machine: string; plan: ClusterPlacement }[] };
 }
 export interface Cluster {
   version: string;

@@ -354,7 +354,7 @@ function interruption(one: api.ClusterInterruption, now: number): HTMLElement {
 }
 
 /** The plan that there would be without a machine, in a sentence or two. */
-function departure(model: api.ModelState, plan: api.Plan, isNamed: boolean): HTMLElement {
+function departure(model: api.ModelState, plan: api.ClusterPlacement, isNamed: boolean): HTMLElement {
   const prefix = isNamed ? `${model.name}: ` : "";
   const parts = plan.shares
     .filter(({ blocks: [first, end] }) => end > first)
