@@ -57,7 +57,7 @@ pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
 pub use server::{Config, Listeners, Server, ServerError};
 pub use service::{
-    Client, EmbeddingService, Event, Interruption, Limits, Refused, RequestFailure, Running, Service, Snapshot, Ticket,
-    Totals, Update, Updates,
+    Client, EmbeddingService, Event, Explain, Interruption, Limits, Refused, RequestFailure, Running,
+    Service, Snapshot, Ticket, Totals, Update, Updates,
 };
 pub use tls::{Tls, TlsError};

@@ -18,11 +18,12 @@ mod updates;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use oxcart_llm::engine::{Engine, Request};
+use oxcart_llm::model::Error;
 use tokio::sync::broadcast;
 
 use crate::limits::MAX_EVENTS;
@@ -74,6 +75,9 @@ pub enum Refused {
     Broken,
 }
 
+/// Says in words for people why a step failed.
+pub type Explain = Box<dyn Fn(Error) -> String + Send + Sync>;
+
 /// What the driver and everyone else share.
 struct SharedService {
     state: Mutex<State>,
@@ -81,6 +85,8 @@ struct SharedService {
     wake: Condvar,
     events: broadcast::Sender<Event>,
     limits: Limits,
+    /// Where there is none, errors speak for themselves.
+    explain: OnceLock<Explain>,
 }
 
 #[derive(Default)]
@@ -138,10 +144,16 @@ impl Service {
             wake: Condvar::new(),
             events: broadcast::Sender::new(MAX_EVENTS),
             limits,
+            explain: OnceLock::new(),
         });
         let driver = Driver::new(engine, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || driver.run())?;
         Ok(Service { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Says how errors of steps are put into words, for clients and for all who look; the first time it is said counts.
+    pub fn explain_by(&self, explain: Explain) {
+        let _ = self.shared.explain.set(explain);
     }
 
     /// Takes a request on for a client. Its deadline is the service's to set; its `cancel` is set when the updates are

@@ -54,7 +54,8 @@ fn a_server(recovers: bool) -> (Server, Arc<FrailDevice>) {
     if recovers {
         engine.recover_with(lineup);
     }
-    let served = served("tiny", engine, Limits::default()).placed(current);
+    let explain = Box::new(|error: oxcart_llm::model::Error| error.to_string().replace(DEVICE, MACHINE));
+    let served = served("tiny", engine, Limits::default()).placed(current).explained_by(explain);
     let config = Config::new(Models::new(vec![served]).unwrap());
     (Server::start(Listeners::local().unwrap(), config).unwrap(), frail)
 }
@@ -86,4 +87,17 @@ fn the_last_losses_are_told() {
     let [(first, [0, half]), (second, rest)] = before.as_slice() else { panic!("{loss:?}") };
     assert_eq!((first.as_str(), second.as_str(), rest), (MACHINE, "this machine", &[*half, end]));
     assert_eq!(owners(&loss.after), [("this machine".to_owned(), [0, end])]);
+}
+
+/// Where no other device can take its part, the request fails, in the words of the program that serves.
+#[test]
+fn a_step_that_failed_is_told_in_words_for_people() {
+    let (server, frail) = a_server(false);
+    frail.lose_after(0);
+    let answer = post(&server, "/v1/completions", &json!({ "prompt": "the end", "max_tokens": 5 }));
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    let trouble = get(&server, "/cluster").json()["models"][0]["trouble"].clone();
+    for told in [answer.text(), trouble.as_str().unwrap()] {
+        assert!(told.contains("den:50052") && !told.contains("RPC"), "{told}");
+    }
 }

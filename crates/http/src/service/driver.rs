@@ -168,7 +168,10 @@ impl Driver {
             Err(error) => {
                 // Devices are lost and no others can have the model, or something else broke: requests are told now rather than left
                 // to wait for their deadlines. The next one has it tried again.
-                let reason = error.to_string();
+                let reason = match self.shared.explain.get() {
+                    Some(explain) => explain(error),
+                    None => error.to_string(),
+                };
                 self.shared.lock().trouble = Some(reason.clone());
                 self.fail_all(|| RequestFailure::Step(reason.clone()));
             }

@@ -11,7 +11,7 @@ use oxcart::llm::model::ModelFile;
 use oxcart::llm::runner::EncoderOptions;
 use oxcart::llm::text::Vocab;
 use oxcart_http::{
-    About, Available, CurrentPlacements, Features, Limits, LoadError, Purpose, Served, Source,
+    About, Available, CurrentPlacements, Explain, Features, Limits, LoadError, Purpose, Served, Source,
 };
 
 use crate::cluster;
@@ -43,6 +43,8 @@ impl Settings {
         let about = about(loaded.model.file(), &loaded.path);
         let plans = cluster::plans(blocks, placement, &loaded.departures, &loaded.workers);
         let plans = CurrentPlacements::from(plans);
+        let path = loaded.path.clone();
+        let explain: Explain = Box::new(move |error| Failure::run(&path, error).to_string());
         let served = if is_encoder {
             let encoder = loaded.encoder(EncoderOptions { pooling: None })?;
             Served::embedding(name, encoder, Arc::clone(&loaded.vocab), about, self.limits)
@@ -55,7 +57,7 @@ impl Settings {
             Served::talking(name, engine, about, self.limits)
         };
         let served = served.map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))?;
-        Ok(served.placed(plans))
+        Ok(served.placed(plans).explained_by(explain))
     }
 }
 
