@@ -536,7 +536,23 @@ fn a_certificate_is_made_where_none_is_given() {
     let mut server = Server::start(&["--tls"]);
     assert!(server.url.starts_with("https://127.0.0.1:"), "{}", server.url);
     let line = server.line_with("certificate fingerprint ");
-    assert_eq!(line.split_once("certificate fingerprint ").unwrap().1.split(':').count(), 32, "{line}");
+    let fingerprint = line.split_once("certificate fingerprint ").unwrap().1;
+    assert_eq!(fingerprint.split(':').count(), 32, "{line}");
+    // It is how `top` knows the server, and nothing else is trusted.
+    let top = |args: &[&str]| {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        let output = command.args(["top", &server.url, "--json"]).args(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, json, error) = top(&["--fingerprint", fingerprint]);
+    assert_eq!(code, Some(0), "{error}");
+    assert_eq!(serde_json::from_str::<Cluster>(&json).unwrap().models[0].name, "tiny");
+    let (code, _, error) = top(&["--fingerprint", &"00".repeat(32)]);
+    assert!(code == Some(1) && error.contains(&format!("another fingerprint: {fingerprint}")), "{error}");
+    let (code, _, error) = top(&[]);
+    assert!(code == Some(1) && error.contains("--fingerprint trusts"), "{error}");
+    assert_eq!(top(&["--fingerprint", "00"]).0, Some(2));
     // What is not encrypted is not answered.
     let mut stream = TcpStream::connect(server.url.rsplit('/').next().unwrap()).unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

@@ -60,4 +60,4 @@ pub use service::{
     Client, EmbeddingService, Event, Explain, Interruption, Limits, Refused, RequestFailure, Running,
     Service, Snapshot, Ticket, Totals, Update, Updates,
 };
-pub use tls::{Tls, TlsError};
+pub use tls::{Fingerprint, NoFingerprint, Tls, TlsError};
