@@ -286,7 +286,7 @@ pub struct ModelState {
     pub name: String,
     /// Whether it is loaded.
     pub presence: Presence,
-    /// Whether it makes way for another as soon as nobody uses it, so that who asks for it waits.
+    /// Whether it makes way for another as soon as it is not in use, so that requests for it wait.
     #[serde(default)]
     pub is_leaving: bool,
     /// What it is asked for.

@@ -1,7 +1,7 @@
 //! An engine on a thread of its own: requests in, a bounded stream of updates out for each.
 //!
 //! The engine knows nothing of connections or tasks. One thread, the driver, owns it and calls [`Engine::step`] as long as
-//! requests run; whoever has a [`Service`] may submit requests from anywhere, and reads an [`Updates`] in async code.
+//! requests run; all that have a [`Service`] may submit requests from anywhere, and read an [`Updates`] in async code.
 //!
 //! Invariants: `submit` never waits. Requests wait in one bounded `Queue`, from which the driver takes the next as soon as
 //! the engine has a sequence for it; among clients, the one that has had least is next, if need be in the place of a request of

@@ -197,7 +197,7 @@ impl Driver {
                 EngineEvent::Token(token) => {
                     let id = token.request;
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
-                    // What was there already cost nobody else anything.
+                    // What was there already cost other clients nothing.
                     let prompt = if task.has_begun {
                         0
                     } else {
