@@ -132,7 +132,7 @@ impl Log {
     }
 }
 
-/// A worker's log may have its join line, which is for nobody else's eyes as long as it is good. A file that is there already stays as it
+/// A worker's log may have its join line, which no other user may see as long as it is good. A file that is there already stays as it
 /// is, and says with its mode who may read it.
 fn open(path: &Path) -> Result<File, Failure> {
     private_file()

@@ -22,7 +22,7 @@ pub(crate) fn has_escape_sequences() -> bool {
     anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
 }
 
-/// What opens a file that nobody else may read, if it has to be made first.
+/// What opens a file that no other user may read, if it has to be made first.
 #[cfg(not(windows))]
 pub(crate) fn private_file() -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -31,7 +31,7 @@ pub(crate) fn private_file() -> OpenOptions {
     options
 }
 
-/// What opens a file that nobody else may read, if it has to be made first: folders of a user are private here.
+/// What opens a file that no other user may read, if it has to be made first: folders of a user are private here.
 #[cfg(windows)]
 pub(crate) fn private_file() -> OpenOptions {
     OpenOptions::new()

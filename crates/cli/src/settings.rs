@@ -57,7 +57,7 @@ const OTHER_VARIABLES: [&str; 2] = ["OXCART_CACHE", "OXCART_CONFIG"];
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody has chosen another.
+    /// No other was chosen.
     Default,
     /// The settings file.
     File,

@@ -296,7 +296,7 @@ impl Listed {
     }
 }
 
-/// The known worker that a host name with a domain seems to mean, such as `den.local`: whoever answers for names could make it mean
+/// The known worker that a host name with a domain seems to mean, such as `den.local`: the server of such names could make it mean
 /// another machine.
 fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
     let (label, _) = host.split_once('.').filter(|_| host.parse::<IpAddr>().is_err())?;
@@ -304,7 +304,7 @@ fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
     machines.called(label).into_iter().find(is_worker)
 }
 
-/// Whom this machine knows, as far as these workers may be among them. A user without a home knows nobody; but then nothing tells what a
+/// Whom this machine knows, as far as these workers may be among them. A user without a home knows none; but then nothing tells what a
 /// name means, which must not be whatever answers to it.
 pub(crate) fn machines_for(wanted: &[WorkerAt]) -> Result<Machines, Failure> {
     let is_address = |endpoint: &Endpoint| {
@@ -762,7 +762,7 @@ mod tests {
         let is_told = |place: &str, machines: &Machines| {
             Listed::meant_by(&endpoint(place).unwrap(), machines).unwrap().is_unexpectedly_plain(machines)
         };
-        assert!(!is_told("192.0.2.1", &machines), "it knows nobody");
+        assert!(!is_told("192.0.2.1", &machines), "it knows no machine");
         machines.remember("desk".parse().unwrap(), Key::from_bytes([1; 32])).unwrap();
         for placed in [false, true] {
             assert!(is_told("192.0.2.1", &machines) && is_told("[2001:db8::1]:7", &machines), "{placed}");

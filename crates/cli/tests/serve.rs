@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::Registry;
 use oxcart::rpc::client::{Options, RemoteRegistry};
-use oxcart_http::{Cluster, ClusterPlacement};
+use oxcart_http::{Cluster, ClusterPlacement, DeviceBlocks};
 use serde_json::{Value, json};
 use worker::Worker;
 
@@ -114,6 +114,12 @@ fn signal(id: u32, name: &str) {
     assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
 }
 
+/// Elements of all tensors of a file.
+fn parameters(path: &str) -> usize {
+    let file = oxcart::gguf::Gguf::open(path).unwrap();
+    file.tensors().iter().map(|tensor| tensor.layout().elements()).sum()
+}
+
 fn question() -> Value {
     json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 5, "ignore_eos": true, "temperature": 0 })
 }
@@ -128,6 +134,9 @@ fn a_model_is_served_until_a_signal_comes() {
     assert_eq!((&answer["model"], &answer["usage"]["completion_tokens"]), (&json!("tiny"), &json!(5)));
     let (_, models) = server.ask("/v1/models", None, None);
     assert!(models.contains("\"id\":\"tiny\"") && models.contains("\"n_ctx\":256"), "{models}");
+    // As many as its tensors have; the file does not say.
+    let models: Value = serde_json::from_str(&models).unwrap();
+    assert_eq!(models["data"][0]["meta"]["n_params"], json!(parameters(TINY)));
     server.signal("-TERM");
     server.line_with("stopping");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -318,6 +327,16 @@ fn a_worker_that_comes_back_is_used_again() {
     let (_, picture) = server.ask("/cluster", None, None);
     let picture = serde_json::from_str::<Cluster>(&picture).unwrap();
     assert!(picture.machines.iter().all(|machine| machine.failure.is_none()), "{picture:?}");
+    // What happened is told of the worker by its address, and who had what before and after.
+    let past = &picture.models[0].interruptions;
+    let (loss, back) = (past.first().unwrap(), past.last().unwrap());
+    assert_eq!((&loss.lost[0].machine, &loss.returned), (&addresses[0], &vec![]), "{past:?}");
+    assert_eq!((back.lost.len(), &back.returned), (0, &vec![addresses[0].clone()]), "{past:?}");
+    for (with, without) in [(&loss.before, &loss.after), (&back.after, &back.before)] {
+        let machines =
+            |blocks: &[DeviceBlocks]| blocks.iter().map(|one| one.machine.clone()).collect::<Vec<_>>();
+        assert_eq!((machines(with), machines(without)), (addresses.to_vec(), vec![addresses[1].clone()]));
+    }
     let line = server.line_with("is back; continuing with it");
     assert!(line.contains(&addresses[0]), "{line}");
     server.line_with("continued after");
@@ -408,6 +427,10 @@ fn models_are_loaded_by_name() {
     };
     assert_eq!(names(&server, "/api/tags"), ["one", "two", "vectors"]);
     assert_eq!(names(&server, "/api/ps"), Vec::<String>::new());
+    // What is told of models that are not loaded comes from the headers of their files.
+    let tags: Value = serde_json::from_str(&server.ask("/api/tags", None, None).1).unwrap();
+    let vectors = &tags["models"][2]["details"]["parameter_size"];
+    assert_eq!(*vectors, json!(format!("{:.2}K", parameters(BERT) as f64 / 1e3)));
     let (_, shown) = server.ask("/api/show", None, Some(&json!({ "model": "two" })));
     assert!(shown.contains("\"completion\""), "{shown}");
     let (status, answer) = ask(&server, "two");
@@ -513,7 +536,23 @@ fn a_certificate_is_made_where_none_is_given() {
     let mut server = Server::start(&["--tls"]);
     assert!(server.url.starts_with("https://127.0.0.1:"), "{}", server.url);
     let line = server.line_with("certificate fingerprint ");
-    assert_eq!(line.split_once("certificate fingerprint ").unwrap().1.split(':').count(), 32, "{line}");
+    let fingerprint = line.split_once("certificate fingerprint ").unwrap().1;
+    assert_eq!(fingerprint.split(':').count(), 32, "{line}");
+    // It is how `top` knows the server, and nothing else is trusted.
+    let top = |args: &[&str]| {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        let output = command.args(["top", &server.url, "--json"]).args(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, json, error) = top(&["--fingerprint", fingerprint]);
+    assert_eq!(code, Some(0), "{error}");
+    assert_eq!(serde_json::from_str::<Cluster>(&json).unwrap().models[0].name, "tiny");
+    let (code, _, error) = top(&["--fingerprint", &"00".repeat(32)]);
+    assert!(code == Some(1) && error.contains(&format!("another fingerprint: {fingerprint}")), "{error}");
+    let (code, _, error) = top(&[]);
+    assert!(code == Some(1) && error.contains("--fingerprint trusts"), "{error}");
+    assert_eq!(top(&["--fingerprint", "00"]).0, Some(2));
     // What is not encrypted is not answered.
     let mut stream = TcpStream::connect(server.url.rsplit('/').next().unwrap()).unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

@@ -3,13 +3,14 @@
 //! Invariant: everything a client says is checked here or by what is called here, once and for all interfaces; making
 //! an [`Ask`] of a request only renames.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use oxcart_llm::engine::Request;
 use oxcart_llm::text::limits::{MAX_STOP_BYTES, MAX_STOP_STRINGS};
 use oxcart_llm::text::{
-    AnswerParser, ChatOptions, Encode, Grammar, Message, SamplerSettings, Token, TokenizerKind, Tool,
-    ToolCall, ToolChoice, Vocab,
+    AnswerParser, ChatOptions, Encode, Grammar, Message, SamplerSettings, Token, TokenizerKind,
+    TooManyTokens, Tool, ToolCall, ToolChoice, Vocab,
 };
 use serde_json::{Map, Value};
 
@@ -238,17 +239,6 @@ fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerP
         if ready.tokens.is_empty() {
             return Err(ApiError::bad("the prompt is empty"));
         }
-        if ready.tokens.len() >= talker.context {
-            let error = ApiError::new(
-                Kind::ContextFull,
-                format!(
-                    "the prompt has {} tokens, but the context holds only {}",
-                    ready.tokens.len(),
-                    talker.context
-                ),
-            );
-            return Err(error);
-        }
         if let Some(top) = ask.logprobs.filter(|_| ask.is_whole) {
             let tokens = ask.limit.unwrap_or(usize::MAX).min(talker.context - ready.tokens.len());
             likelihoods += tokens * ask.choices * (1 + top);
@@ -292,6 +282,12 @@ struct Ready {
 
 fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Result<Ready, ApiError> {
     let vocab = &model.vocab;
+    // An answer has a token at least.
+    let most = talker.context.saturating_sub(1);
+    let too_long = |long: TooManyTokens| {
+        let problem = format!("the prompt has {long}, but the context holds only {}", talker.context);
+        ApiError::new(Kind::ContextFull, problem)
+    };
     if vocab.kind() == TokenizerKind::None && !matches!(prompt, Prompt::Tokens(_)) {
         return Err(ApiError::bad("the model has no tokenizer, so prompts must be lists of tokens"));
     }
@@ -305,12 +301,15 @@ fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Resu
         Ready { tokens, parser: None, grammar, shown: Vec::new() }
     };
     match prompt {
+        Prompt::Tokens(tokens) if tokens.len() > most => Err(too_long(TooManyTokens::exactly(tokens.len()))),
         Prompt::Tokens(tokens) => Ok(plain(tokens.clone())),
         Prompt::Text { text, special } => {
             let options = Encode { add_special: true, parse_special: *special };
-            Ok(plain(vocab.encode(text, options)))
+            Ok(plain(vocab.encode_within(text, options, most).map_err(too_long)?))
         }
-        Prompt::Gap { before, after, files } => Ok(plain(gap(vocab, before, after, files)?)),
+        Prompt::Gap { before, after, files } => {
+            Ok(plain(gap(vocab, (before, after), files, most, too_long)?))
+        }
         Prompt::Chat(conversation) => {
             let prompt = render_chat(model, talker, conversation)?;
             let tools: &[Tool] = match conversation.choice {
@@ -337,7 +336,7 @@ fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Resu
                 }
             };
             Ok(Ready {
-                tokens: vocab.encode_prompt(&prompt),
+                tokens: vocab.encode_prompt_within(&prompt, most).map_err(too_long)?,
                 parser: Some(format.parser(prompt.text(), tools)),
                 grammar,
                 shown: format.shown_tokens(vocab),
@@ -372,37 +371,51 @@ pub(crate) fn render_chat(
     prompt.map_err(|error| ApiError::field("messages", error))
 }
 
-/// The tokens before what belongs between two texts.
-fn gap(vocab: &Vocab, before: &str, after: &str, files: &[(String, String)]) -> Result<Vec<Token>, ApiError> {
+/// The tokens before what belongs between two texts, unless there are more than `most`.
+fn gap(
+    vocab: &Vocab,
+    (before, after): (&str, &str),
+    files: &[(String, String)],
+    most: usize,
+    too_long: impl Fn(TooManyTokens) -> ApiError,
+) -> Result<Vec<Token>, ApiError> {
     let special = vocab.special();
     let (Some(prefix), Some(suffix), Some(middle)) = (special.fim_pre, special.fim_suf, special.fim_mid)
     else {
         let message = "the model cannot fill in text: its vocabulary has no fill-in-the-middle tokens";
         return Err(ApiError::new(Kind::NotSupported, message));
     };
-    let text = |text: &str| vocab.encode(text, Encode { add_special: false, parse_special: false });
-    let mut tokens = Vec::new();
-    if vocab.adds_bos() {
-        tokens.extend(special.bos);
-    }
+    let bos = special.bos.filter(|_| vocab.adds_bos());
+    let mut parts: Vec<(Option<Token>, Cow<'_, str>)> = vec![(bos, "".into())];
     for (name, content) in files {
         // Models that know of files have a token in front of each; for others a line has to do.
-        match special.fim_sep {
-            Some(separator) => {
-                tokens.push(separator);
-                tokens.extend(text(&format!("{name}\n")));
-            }
-            None => tokens.extend(text(&format!("\n\n--- {name} ---\n\n"))),
-        }
-        tokens.extend(text(content));
+        parts.push(match special.fim_sep {
+            Some(separator) => (Some(separator), format!("{name}\n").into()),
+            None => (None, format!("\n\n--- {name} ---\n\n").into()),
+        });
+        parts.push((None, content.into()));
     }
-    if !files.is_empty() {
-        tokens.extend(special.fim_sep);
+    let separator = special.fim_sep.filter(|_| !files.is_empty());
+    parts.extend([
+        (separator, "".into()),
+        (Some(prefix), before.into()),
+        (Some(suffix), after.into()),
+        (Some(middle), "".into()),
+    ]);
+    let mut tokens = Vec::new();
+    for (token, text) in &parts {
+        tokens.extend(*token);
+        let options = Encode { add_special: false, parse_special: false };
+        let more = vocab.encode_within(text.as_ref(), options, most.saturating_sub(tokens.len()));
+        // What follows is not counted.
+        let too_long = |long: TooManyTokens| {
+            too_long(TooManyTokens { count: tokens.len() + long.count, is_exact: false })
+        };
+        let more = more.map_err(too_long)?;
+        tokens.extend(more);
     }
-    tokens.push(prefix);
-    tokens.extend(text(before));
-    tokens.push(suffix);
-    tokens.extend(text(after));
-    tokens.push(middle);
-    Ok(tokens)
+    match tokens.len() > most {
+        true => Err(too_long(TooManyTokens::exactly(tokens.len()))),
+        false => Ok(tokens),
+    }
 }

@@ -99,7 +99,7 @@ impl Context {
     }
 }
 
-/// Work that somebody waits for; without anyone, it is not begun.
+/// Work that a client waits for; without one, it is not begun.
 struct Working<T>(JoinHandle<T>);
 
 impl<T> Drop for Working<T> {

@@ -6,14 +6,18 @@
 //! Invariant: nothing here waits for a machine. What is told of one is what its connection shows and what was known when the
 //! model was placed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use oxcart_llm::model::Share;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::models::Listed;
 use crate::reply::{self, Reply};
+use crate::service::Interruption;
 
 /// What went over the line to a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,23 +121,129 @@ pub struct ClusterPlacements {
 
 /// The plans of a model that may move to other machines while it is served. Clones tell of the same model.
 #[derive(Clone, Debug, Default)]
-pub struct CurrentPlacements(Arc<Mutex<ClusterPlacements>>);
+pub struct CurrentPlacements(Arc<Mutex<KnownPlacements>>);
+
+#[derive(Debug, Default)]
+struct KnownPlacements {
+    now: ClusterPlacements,
+    /// Machines by their devices, also of those that are gone.
+    machines: BTreeMap<String, String>,
+}
 
 impl From<ClusterPlacements> for CurrentPlacements {
     fn from(plans: ClusterPlacements) -> CurrentPlacements {
-        CurrentPlacements(Arc::new(Mutex::new(plans)))
+        let current = CurrentPlacements::default();
+        current.set(plans);
+        current
     }
 }
 
 impl CurrentPlacements {
     /// Says where the model is from now on.
     pub fn set(&self, plans: ClusterPlacements) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plans;
+        let mut known = self.lock();
+        for share in &plans.now.shares {
+            known.machines.insert(share.device.clone(), share.machine.clone());
+        }
+        known.now = plans;
     }
 
     pub(crate) fn now(&self) -> ClusterPlacements {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().now.clone()
     }
+
+    fn lock(&self) -> MutexGuard<'_, KnownPlacements> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last interruptions of a model, as people are told of them.
+    fn interruptions(&self, past: &[Interruption], started: Instant) -> Vec<ClusterInterruption> {
+        let known = self.lock();
+        // Where it is not known which machine a device belongs to, its own name has to do.
+        let machine = |device: &str| known.machines.get(device).map_or(device, String::as_str).to_owned();
+        let blocks = |shares: &[Share]| {
+            let with_blocks = shares.iter().filter(|share| !share.blocks.is_empty());
+            let blocks = with_blocks.map(|share| DeviceBlocks {
+                machine: machine(&share.name),
+                device: share.name.clone(),
+                blocks: [share.blocks.start, share.blocks.end],
+            });
+            blocks.collect()
+        };
+        let told = |one: &Interruption| {
+            let lost = one.lost.iter().map(|(device, reason)| (machine(device), reason));
+            let mut lost: Vec<LostMachine> =
+                lost.map(|(machine, reason)| LostMachine { machine, reason: reason.clone() }).collect();
+            lost.dedup_by(|later, first| {
+                let is_same = later.machine == first.machine;
+                if is_same && first.reason.is_empty() {
+                    first.reason = std::mem::take(&mut later.reason);
+                }
+                is_same
+            });
+            let mut returned: Vec<String> = one.returned.iter().map(|device| machine(device)).collect();
+            returned.dedup();
+            ClusterInterruption {
+                uptime_seconds: one.ended.saturating_duration_since(started).as_secs_f64(),
+                lost,
+                returned,
+                before: blocks(&one.recovery.before),
+                after: blocks(&one.recovery.after),
+                requests: one.recovery.requests,
+                tokens: one.recovery.tokens,
+                moved_ms: whole_ms(one.recovery.moved),
+                stall_ms: whole_ms(one.recovery.stall),
+            }
+        };
+        past.iter().map(told).collect()
+    }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Blocks that a device has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceBlocks {
+    /// The machine it belongs to.
+    pub machine: String,
+    /// Its name.
+    pub device: String,
+    /// Its first block and the one after its last.
+    pub blocks: [usize; 2],
+}
+
+/// A machine that was lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostMachine {
+    /// What plans call it.
+    pub machine: String,
+    /// What was said about it; empty if nothing was.
+    pub reason: String,
+}
+
+/// How requests went on after machines were lost or came back. If neither, one machine waited in vain for another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterInterruption {
+    /// When all of them had gone on, by the clock of [`Cluster::uptime_seconds`].
+    pub uptime_seconds: f64,
+    /// Machines that were lost.
+    pub lost: Vec<LostMachine>,
+    /// Machines that came back.
+    pub returned: Vec<String>,
+    /// Devices that had blocks before.
+    pub before: Vec<DeviceBlocks>,
+    /// Devices that have blocks since.
+    pub after: Vec<DeviceBlocks>,
+    /// Requests that were interrupted.
+    pub requests: usize,
+    /// Their tokens that were lost with the state of devices, and computed again.
+    pub tokens: usize,
+    /// Of the pause, how long it took to put the model on other devices.
+    pub moved_ms: u64,
+    /// How long it took until each of the requests had its next token.
+    pub stall_ms: u64,
 }
 
 /// A request that is computed.
@@ -173,13 +283,13 @@ pub enum Presence {
 }
 
 /// A model that is served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelState {
     /// What it is called.
     pub name: String,
     /// Whether it is loaded.
     pub presence: Presence,
-    /// Whether it makes way for another as soon as nobody uses it, so that who asks for it waits.
+    /// Whether it makes way for another as soon as it is not in use, so that requests for it wait.
     #[serde(default)]
     pub is_leaving: bool,
     /// What it is asked for.
@@ -208,6 +318,9 @@ pub struct ModelState {
     pub failed: u64,
     /// Why the last step failed, or why it was not loaded.
     pub trouble: Option<String>,
+    /// Losses and returns of machines that interrupted requests, the last few, the oldest first.
+    #[serde(default)]
+    pub interruptions: Vec<ClusterInterruption>,
     /// Where it is; empty while it is not loaded.
     pub plans: ClusterPlacements,
 }
@@ -226,7 +339,7 @@ pub struct Cluster {
 }
 
 impl ModelState {
-    fn of(model: &Listed<'_>) -> ModelState {
+    fn of(model: &Listed<'_>, started: Instant) -> ModelState {
         let totals = model.totals();
         let mut state = ModelState {
             name: model.name.to_owned(),
@@ -245,6 +358,7 @@ impl ModelState {
             finished: totals.finished,
             failed: totals.failed,
             trouble: model.failure.clone(),
+            interruptions: Vec::new(),
             plans: ClusterPlacements::default(),
         };
         let Some(served) = &model.model else { return state };
@@ -254,6 +368,7 @@ impl ModelState {
         state.slots = talker.slots;
         state.waiting += now.waiting;
         state.trouble = now.trouble;
+        state.interruptions = served.plans.interruptions(&now.interruptions, started);
         state.answer_tokens += now.aside.iter().map(|request| request.answer_tokens as u64).sum::<u64>();
         for request in now.running {
             state.answer_tokens += request.answer_tokens as u64;
@@ -276,6 +391,6 @@ pub(crate) fn cluster(call: &Call) -> Result<Reply, ApiError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: app.started.elapsed().as_secs_f64(),
         machines: app.machines(),
-        models: app.models.list().iter().map(ModelState::of).collect(),
+        models: app.models.list().iter().map(|model| ModelState::of(model, app.started)).collect(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oxcart_llm::text::{Encode, Token, Vocab};
+use oxcart_llm::text::{Encode, Token, TooManyTokens, Vocab};
 
 use crate::call::Context;
 use crate::cluster::Purpose;
@@ -70,25 +70,27 @@ pub(crate) async fn embed(
     let vocab = Arc::clone(&model.vocab);
     let most = model.embedder()?.context();
     let encode = move |passage: Passage| {
-        let mut text = match passage {
-            Passage::Text(text) => vocab.encode(text, Encode { add_special: true, parse_special: false }),
-            Passage::Tokens(tokens) => tokens,
+        let options = Encode { add_special: true, parse_special: false };
+        let mut text = match (passage, long) {
+            (Passage::Text(text), Long::Refused) => return vocab.encode_within(text, options, most),
+            (Passage::Text(text), Long::Cut) => vocab.encode(text, options),
+            (Passage::Tokens(tokens), Long::Refused) if tokens.len() > most => {
+                return Err(TooManyTokens::exactly(tokens.len()));
+            }
+            (Passage::Tokens(tokens), _) => tokens,
         };
-        if long == Long::Cut {
-            cut(&mut text, most, &vocab);
-        }
-        text
+        cut(&mut text, most, &vocab);
+        Ok(text)
     };
     const FAILED: &str = "the texts could not be embedded";
-    let encode_all = move || passages.into_iter().map(encode).collect::<Vec<Vec<Token>>>();
-    let texts = context.work(FAILED, encode_all).await?;
+    let encode_all = move || passages.into_iter().map(encode).collect::<Result<Vec<Vec<Token>>, _>>();
+    // Before it waits: what is too long shall not take the room.
+    let texts = context.work(FAILED, encode_all).await?.map_err(|long| {
+        let message = format!("a text has {long}, but the context holds only {most}");
+        ApiError::new(Kind::ContextFull, message)
+    })?;
     if texts.iter().any(Vec::is_empty) {
         return Err(ApiError::field("input", "must not contain an empty text"));
-    }
-    // Before it waits: what is too long shall not take the room.
-    if let Some(long) = texts.iter().map(Vec::len).find(|len| *len > most) {
-        let message = format!("a text has {long} tokens, but the context holds only {most}");
-        return Err(ApiError::new(Kind::ContextFull, message));
     }
     let tokens = texts.iter().map(Vec::len).sum();
     let vectors = model.embedder()?.submit(context.client, texts)?.await;

@@ -49,14 +49,15 @@ mod tls;
 mod turns;
 
 pub use cluster::{
-    Cluster, ClusterPlacement, ClusterPlacements, CurrentPlacements, DeviceMemory, DeviceShare, Link,
-    Machine, Machines, ModelState, PlacementWithout, Presence, Purpose, RequestState,
+    Cluster, ClusterInterruption, ClusterPlacement, ClusterPlacements, CurrentPlacements, DeviceBlocks,
+    DeviceMemory, DeviceShare, Link, LostMachine, Machine, Machines, ModelState, PlacementWithout, Presence,
+    Purpose, RequestState,
 };
 pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
 pub use server::{Config, Listeners, Server, ServerError};
 pub use service::{
-    Client, EmbeddingService, Event, Limits, Refused, RequestFailure, Running, Service, Snapshot, Ticket,
-    Totals, Update, Updates,
+    Client, EmbeddingService, Event, Explain, Interruption, Limits, Refused, RequestFailure, Running,
+    Service, Snapshot, Ticket, Totals, Update, Updates,
 };
-pub use tls::{Tls, TlsError};
+pub use tls::{Fingerprint, NoFingerprint, Tls, TlsError};

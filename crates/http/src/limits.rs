@@ -87,6 +87,9 @@ pub(crate) const MAX_UPDATES: usize = 1024;
 /// Events that wait for a watcher; one that falls behind by more misses the oldest.
 pub(crate) const MAX_EVENTS: usize = 1024;
 
+/// Losses and returns of devices that are remembered of a model, the latest ones.
+pub(crate) const MAX_INTERRUPTIONS: usize = 8;
+
 /// How long the head of a request may take, from when a connection could send it.
 pub(crate) const HEAD_TIME: Duration = Duration::from_secs(20);
 

@@ -1,7 +1,7 @@
 //! An engine on a thread of its own: requests in, a bounded stream of updates out for each.
 //!
 //! The engine knows nothing of connections or tasks. One thread, the driver, owns it and calls [`Engine::step`] as long as
-//! requests run; whoever has a [`Service`] may submit requests from anywhere, and reads an [`Updates`] in async code.
+//! requests run; all that have a [`Service`] may submit requests from anywhere, and read an [`Updates`] in async code.
 //!
 //! Invariants: `submit` never waits. Requests wait in one bounded `Queue`, from which the driver takes the next as soon as
 //! the engine has a sequence for it; among clients, the one that has had least is next, if need be in the place of a request of
@@ -11,25 +11,29 @@
 
 mod driver;
 mod embedding;
+mod interruptions;
 mod queue;
 mod telling;
 mod updates;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use oxcart_llm::engine::{Engine, Request};
+use oxcart_llm::model::Error;
 use tokio::sync::broadcast;
 
 use crate::limits::MAX_EVENTS;
 use driver::Driver;
+use interruptions::Interruptions;
 use queue::{Queue, Waiting};
 use updates::Backlog;
 
 pub use embedding::EmbeddingService;
+pub use interruptions::Interruption;
 pub use queue::Client;
 pub use telling::{Event, Running, Snapshot, Ticket, Totals};
 pub use updates::{RequestFailure, Update, Updates};
@@ -41,11 +45,14 @@ pub struct Limits {
     pub queue: usize,
     /// How long a request may take, waiting included.
     pub time: Duration,
+    /// Whether beginnings of prompts are computed for each client anew, so that none can find out by the time that an answer takes, or by
+    /// the tokens that were held already, what another has asked.
+    pub separate_prompts: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { queue: 256, time: Duration::from_secs(3600) }
+        Limits { queue: 256, time: Duration::from_secs(3600), separate_prompts: false }
     }
 }
 
@@ -68,6 +75,9 @@ pub enum Refused {
     Broken,
 }
 
+/// Says in words for people why a step failed.
+pub type Explain = Box<dyn Fn(Error) -> String + Send + Sync>;
+
 /// What the driver and everyone else share.
 struct SharedService {
     state: Mutex<State>,
@@ -75,6 +85,8 @@ struct SharedService {
     wake: Condvar,
     events: broadcast::Sender<Event>,
     limits: Limits,
+    /// Where there is none, errors speak for themselves.
+    explain: OnceLock<Explain>,
 }
 
 #[derive(Default)]
@@ -87,6 +99,7 @@ struct State {
     totals: Totals,
     /// Of the last step that failed, until one succeeds.
     trouble: Option<String>,
+    interruptions: Interruptions,
     next_ticket: u64,
     /// When nothing may run any longer.
     end: Option<Instant>,
@@ -131,10 +144,16 @@ impl Service {
             wake: Condvar::new(),
             events: broadcast::Sender::new(MAX_EVENTS),
             limits,
+            explain: OnceLock::new(),
         });
         let driver = Driver::new(engine, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || driver.run())?;
         Ok(Service { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Says how errors of steps are put into words, for clients and for all who look; the first time it is said counts.
+    pub fn explain_by(&self, explain: Explain) {
+        let _ = self.shared.explain.set(explain);
     }
 
     /// Takes a request on for a client. Its deadline is the service's to set; its `cancel` is set when the updates are
@@ -160,7 +179,8 @@ impl Service {
         let mut submitted = Vec::with_capacity(requests.len());
         let backlog = Backlog::default();
         if room {
-            for request in requests {
+            for mut request in requests {
+                request.scope = if self.shared.limits.separate_prompts { client.0 } else { 0 };
                 let ticket = Ticket(state.next_ticket);
                 state.next_ticket += 1;
                 let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared, &backlog);
@@ -199,6 +219,7 @@ impl Service {
             waiting: state.queue.len(),
             totals: state.totals,
             trouble: state.trouble.clone(),
+            interruptions: state.interruptions.past().cloned().collect(),
             is_open: !state.is_over && state.end.is_none(),
         }
     }

@@ -1,17 +1,19 @@
 //! Certificates: given ones, or one made for this run.
 
 mod certificate;
+mod fingerprint;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
+
+pub use fingerprint::{Fingerprint, NoFingerprint};
 
 /// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +73,7 @@ impl Tls {
     }
 
     fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Tls, TlsError> {
-        let fingerprint = chain.first().map(|first| fingerprint(first)).unwrap_or_default();
+        let fingerprint = chain.first().map(|first| Fingerprint::of(first).to_string()).unwrap_or_default();
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -86,12 +88,6 @@ impl Tls {
     }
 }
 
-fn fingerprint(certificate: &[u8]) -> String {
-    let digest = Sha256::digest(certificate);
-    let bytes: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
-    bytes.join(":")
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -101,71 +97,16 @@ mod tests {
     use super::*;
     use crate::base64;
     use crate::{Config, Listeners, Models, Server};
-    use tokio_rustls::rustls::client::danger::{
-        HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-    };
-    use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-    use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
-    use tokio_rustls::rustls::{
-        CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
-        Stream,
-    };
-
-    /// Trusts a certificate by its fingerprint, as people do.
-    #[derive(Debug)]
-    struct Pinned(String, CryptoProvider);
-
-    impl ServerCertVerifier for Pinned {
-        fn verify_server_cert(
-            &self,
-            certificate: &CertificateDer<'_>,
-            _: &[CertificateDer<'_>],
-            _: &ServerName<'_>,
-            _: &[u8],
-            _: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            match fingerprint(certificate) == self.0 {
-                true => Ok(ServerCertVerified::assertion()),
-                false => Err(CertificateError::UnknownIssuer.into()),
-            }
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, certificate, signed, &self.1.signature_verification_algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, certificate, signed, &self.1.signature_verification_algorithms)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.1.signature_verification_algorithms.supported_schemes()
-        }
-    }
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConnection, Stream};
 
     /// How a server with this certificate answers a client that trusts this fingerprint.
     fn asked(tls: Tls, trusted: &str) -> std::io::Result<String> {
         let config = Config::new(Models::new(Vec::new()).unwrap());
         let server = Server::start(Listeners::local().unwrap(), Config { tls: Some(tls), ..config }).unwrap();
-        let provider = ring::default_provider();
-        let client = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Pinned(trusted.to_owned(), provider)))
-            .with_no_client_auth();
+        let client = trusted.parse::<Fingerprint>().unwrap().client_config().unwrap();
         let name = ServerName::try_from("localhost").unwrap();
-        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut client = ClientConnection::new(client, name).unwrap();
         let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut stream = Stream::new(&mut client, &mut stream);
@@ -194,7 +135,7 @@ mod tests {
         std::fs::write(&certificates, pem("CERTIFICATE", &made.certificate)).unwrap();
         std::fs::write(&key, pem("PRIVATE KEY", &made.key)).unwrap();
         let given = Tls::from_files(&certificates, &key).unwrap();
-        assert_eq!(given.fingerprint(), fingerprint(&made.certificate));
+        assert_eq!(given.fingerprint(), Fingerprint::of(&made.certificate).to_string());
         assert_eq!(asked(given.clone(), given.fingerprint()).unwrap(), "HTTP/1.1 200");
         let wrong = Tls::from_files(&key, &certificates).unwrap_err();
         assert!(matches!(wrong, TlsError::File { .. }), "{wrong}");

@@ -224,7 +224,7 @@ mod tests {
         let [mut second, third, mut fourth] = same;
         let second = now(second.as_mut()).unwrap();
         assert!(now(other.as_mut()).is_none() && now(fourth.as_mut()).is_none());
-        // A client that leaves keeps nobody from its turn.
+        // A client that leaves keeps no other from its turn.
         drop(third);
         drop(second);
         let other = now(other.as_mut()).unwrap();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use oxcart_http::{
-    Client, Config, Event, Keys, Limits, Listeners, Models, Refused, RequestFailure, Server, Service, Update,
-    Updates,
+    Client, Config, Event, Keys, Limits, Listeners, Models, Refused, RequestFailure, Server, Service, Totals,
+    Update, Updates,
 };
 use oxcart_llm::engine::{AtLimit, End, Request};
 use oxcart_llm::runner::RunnerOptions;
@@ -489,26 +489,39 @@ fn a_client_with_all_places_makes_way_for_another() {
     assert!(now.aside.is_empty() && now.running.is_empty() && now.waiting == 0, "{now:?}");
 }
 
-/// What prompts of several keys have in common is computed for one of them, also if all come at the same time.
-#[test]
-fn a_beginning_is_computed_once_for_all_clients() {
+/// What a service did for prompts of five pages in common and one token each, by clients of these numbers, all at the same time.
+fn asked_at_once(clients: [u64; 4], limits: Limits) -> Totals {
     let gate = Gate::default();
-    let service = Service::start(gated_engine(options(4), &gate), Limits::default()).unwrap();
+    let service = Service::start(gated_engine(options(4), &gate), limits).unwrap();
     let held = gate.hold();
     let asked: Vec<Updates> = (0..4)
-        .map(|at| {
-            // Five pages, and one token of its own.
+        .zip(clients)
+        .map(|(at, client)| {
             let prompt = (0..320).map(|token| token * 7 % 300).chain([at]).collect();
-            service.submit(Client(u64::from(at)), Request { prompt, ..endless(2) }).unwrap()
+            service.submit(Client(client), Request { prompt, ..endless(2) }).unwrap()
         })
         .collect();
     drop(held);
     asked.into_iter().for_each(|updates| assert_eq!(tokens(updates).len(), 2));
-    let totals = service.snapshot().totals;
+    service.snapshot().totals
+}
+
+/// What prompts of several keys have in common is computed for one of them, also if all come at the same time.
+#[test]
+fn a_beginning_is_computed_once_for_all_clients() {
+    let totals = asked_at_once([0, 1, 2, 3], Limits::default());
     assert_eq!(totals.prompt_tokens, 4 * 321);
     assert_eq!(totals.reused_tokens, 3 * 320);
     // The first prompt, the last token of the others, and the first token of each answer.
     assert_eq!(totals.computed_tokens, 321 + 3 + 4);
+}
+
+/// Where that is asked for, a key finds only what was computed for itself.
+#[test]
+fn prompts_of_clients_can_be_kept_apart() {
+    let totals = asked_at_once([1, 2, 1, 2], Limits { separate_prompts: true, ..Limits::default() });
+    assert_eq!(totals.prompt_tokens, 4 * 321);
+    assert_eq!(totals.reused_tokens, 2 * 320);
 }
 
 /// A client whose prompts are known already has had less than one whose answers are computed.

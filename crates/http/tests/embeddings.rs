@@ -67,4 +67,9 @@ fn long_texts_are_cut_off_where_clients_expect_it() {
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(refused.text().contains("the context holds only"), "{}", refused.text());
     assert_eq!(post(&server, "/v1/embeddings", &json!({ "input": long })).status, 400);
+    let endless = post(&server, "/v1/embeddings", &json!({ "input": "the end ".repeat(500_000) }));
+    assert!(endless.status == 400 && endless.text().contains("at least"), "{}", endless.text());
+    let tokens = post(&server, "/v1/embeddings", &json!({ "input": vec![5; context + 1] }));
+    let told = format!("a text has {} tokens, but the context holds only {context}", context + 1);
+    assert!(tokens.status == 400 && tokens.text().contains(&told), "{}", tokens.text());
 }

@@ -7,7 +7,7 @@ use oxcart_http::{About, Config, Limits, Listeners, Models, Served, Server};
 use oxcart_llm::engine::{Event, Request};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, SamplerSettings};
 use serde_json::{Value, json};
-use support::{engine, engine_with, get, post, server, server_of};
+use support::{CONTEXT, engine, engine_with, get, post, server, server_of};
 
 fn a_server() -> Server {
     server(4, Limits::default())
@@ -663,6 +663,32 @@ fn models_are_listed_and_found() {
     assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!("tiny")));
     assert_eq!(get(&server, "/v1/models/tiny").json()["object"], "model");
     assert_eq!(get(&server, "/v1/models/other").status, 404);
+}
+
+/// Megabytes are refused by their length, in every interface; what is somewhat too long is counted.
+#[test]
+fn what_cannot_fit_is_refused_by_its_length() {
+    let server = a_server();
+    let long = "the end ".repeat(500_000);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": long }] })),
+        ("/v1/completions", json!({ "prompt": long })),
+        ("/v1/responses", json!({ "input": long })),
+        ("/v1/messages", json!({ "max_tokens": 5, "messages": [{ "role": "user", "content": long }] })),
+        ("/api/generate", json!({ "prompt": long })),
+        ("/completion", json!({ "prompt": long })),
+    ] {
+        let refused = post(&server, path, &body);
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text());
+        let told = refused.text();
+        assert!(told.contains("the prompt has at least "), "{path}: {told}");
+        assert!(told.contains("but the context holds only 512"), "{path}: {told}");
+    }
+    let prompt = "the end ".repeat(CONTEXT);
+    let told = post(&server, "/v1/completions", &json!({ "prompt": prompt }));
+    let tokens = post(&server, "/tokenize", &json!({ "content": prompt, "add_special": true })).json();
+    let count = tokens["tokens"].as_array().unwrap().len();
+    assert!(told.text().contains(&format!("the prompt has {count} tokens,")), "{}", told.text());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Several models: loaded when they are asked for, unloaded when nobody does or another needs the room.
+//! Several models: loaded when they are asked for, unloaded when they are not or another needs the room.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -249,7 +249,7 @@ fn a_model_stays_if_those_who_wanted_its_room_are_gone() {
     let for_one = begin(&server, &question("one"));
     wait_until("it waits", || figure(&server, "oxcart_requests_waiting", "one") == 1.0);
     drop(for_two);
-    wait_until("nobody wants the room", || figure(&server, "oxcart_requests_waiting", "two") == 0.0);
+    wait_until("no request waits for the room", || figure(&server, "oxcart_requests_waiting", "two") == 0.0);
     drop(held);
     assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
     assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 1.0);

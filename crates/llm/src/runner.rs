@@ -310,11 +310,22 @@ impl Runner {
 
     /// Opens a sequence without tokens.
     pub fn open(&mut self) -> Result<SequenceId, Error> {
+        self.open_in(0)
+    }
+
+    /// Opens a sequence without tokens that shares beginnings only with sequences of the same scope: neither how long it takes nor what
+    /// [`reuse`](Runner::reuse) returns says anything about others. [`open`](Runner::open) opens one of scope 0.
+    pub fn open_in(&mut self, scope: u64) -> Result<SequenceId, Error> {
         if self.is_released() {
             return Err(Error::Released);
         }
         let row = self.take_row()?;
-        Ok(self.insert(Sequence::new(row)))
+        Ok(self.insert(Sequence::new(row).in_scope(scope)))
+    }
+
+    /// The scope that a sequence was opened in.
+    pub(crate) fn scope(&self, id: SequenceId) -> Result<u64, Error> {
+        Ok(self.sequence(id)?.scope())
     }
 
     /// Opens a sequence with the tokens of another. What both have in common is held once, until one of them changes it.
@@ -425,7 +436,7 @@ impl Runner {
         }
     }
 
-    /// Lets an empty sequence begin with as many of these tokens as were computed before, by whichever sequence; all but
+    /// Lets an empty sequence begin with as many of these tokens as were computed before, by any sequence of its scope; all but
     /// the last at most. Returns how many that are; the others are to be computed.
     pub fn reuse(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
         let hyper = self.graphs.model().hyper();
@@ -440,14 +451,14 @@ impl Runner {
         Ok(count)
     }
 
-    /// With how many of these tokens an empty sequence could begin: what [`reuse`](Runner::reuse) would return.
-    pub fn reusable(&self, tokens: &[u32]) -> usize {
+    /// With how many of these tokens an empty sequence of a scope could begin: what [`reuse`](Runner::reuse) would return.
+    pub fn reusable(&self, scope: u64, tokens: &[u32]) -> usize {
         let hyper = self.graphs.model().hyper();
         if !hyper.shares_beginnings() {
             return 0;
         }
         let tokens = &tokens[..tokens.len().min(self.options.context)];
-        known_pages(tokens, &self.pools, hyper.kept_window()).len() * PAGE
+        known_pages(scope, tokens, &self.pools, hyper.kept_window()).len() * PAGE
     }
 
     fn sequence(&self, id: SequenceId) -> Result<&Sequence, Error> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | read a vocabulary from a file | [`Vocab::from_gguf`] |
 //! | turn text into tokens | [`Vocab::encode`] |
+//! | turn it into no more tokens than there is room for | [`Vocab::encode_within`], [`Vocab::encode_prompt_within`] |
 //! | turn a conversation into tokens | [`ChatTemplate::prompt`], [`Vocab::encode_prompt`] |
 //! | tell reasoning, text and calls of tools apart in an answer | [`ChatFormat`], [`AnswerParser`] |
 //! | choose the next token | [`Sampler`] |
@@ -21,6 +22,7 @@ mod chat;
 mod constrain;
 mod decode;
 mod encode;
+mod fit;
 pub mod limits;
 mod lookup;
 mod lowercase;
@@ -50,6 +52,7 @@ pub use constrain::{
 };
 pub use decode::Decode;
 pub use encode::Encode;
+pub use fit::TooManyTokens;
 pub use lookup::{Lookup, LookupSettings};
 pub use mask::TokenMask;
 pub use sample::{

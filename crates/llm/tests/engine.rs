@@ -345,6 +345,33 @@ fn a_beginning_that_comes_several_times_at_once_is_computed_once() {
     assert_eq!(said(&together), said(&alone));
 }
 
+/// Neither pages nor the sequences of requests that have ended are found from another scope, and none waits for another's beginning.
+#[test]
+fn scopes_share_nothing() {
+    const COMMON: usize = 600;
+    let options = RunnerOptions { context: 1024, ..small(8) };
+    let mut engine = engine(options, EngineOptions::default());
+    let (mut answers, mut ids) = (Answers::new(), BTreeMap::new());
+    for number in 0..4 {
+        let request = Request { scope: u64::from(number % 2), ..variation(number, COMMON) };
+        ids.insert(engine.submit(request).unwrap().to_string(), u64::from(number));
+    }
+    finish(&mut engine, &mut answers, &ids);
+    let reused: Vec<usize> = (0..4).map(|number| answers[&number].3.reused_tokens).collect();
+    assert_eq!((reused[0], reused[1]), (0, 0), "{reused:?}");
+    assert!(reused[2..].iter().all(|reused| *reused >= COMMON / 64 * 64), "{reused:?}");
+    // Later, too: only a scope's own conversation is there to go on with.
+    for (number, scope, least, most) in
+        [(0, 2, 0, 0), (0, 0, COMMON, COMMON + 3), (1, 0, COMMON / 64 * 64, COMMON + 3)]
+    {
+        let request = Request { scope, ..variation(number, COMMON) };
+        let ids = BTreeMap::from([(engine.submit(request).unwrap().to_string(), 9)]);
+        finish(&mut engine, &mut answers, &ids);
+        let reused = answers[&9].3.reused_tokens;
+        assert!((least..=most).contains(&reused), "{reused} of {number} in {scope}");
+    }
+}
+
 /// A conversation that has ended has the first few tokens, one that goes on has many more.
 #[test]
 fn the_longest_beginning_is_shared_wherever_it_is() {

@@ -88,6 +88,11 @@ pub(crate) struct Args {
     #[arg(long = "api-key", value_name = "KEY")]
     api_keys: Vec<String>,
 
+    /// Compute the beginnings of prompts for each API key anew. By default they are computed once for all keys, so a key can tell, by time or
+    /// by cached_tokens, whether another one has sent the same
+    #[arg(long)]
+    separate_prompts: bool,
+
     /// File with API keys that clients need, one per line; lines that begin with # are ignored
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
@@ -149,7 +154,11 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let settings = Settings {
         engine,
         speculation: args.speculation.clone(),
-        limits: Limits { queue: usize::try_from(args.queue).unwrap_or(usize::MAX), time: args.time_limit },
+        limits: Limits {
+            queue: usize::try_from(args.queue).unwrap_or(usize::MAX),
+            time: args.time_limit,
+            separate_prompts: args.separate_prompts,
+        },
         terminal,
     };
     let chosen = match args.models.is_empty() {
@@ -283,7 +292,7 @@ fn one_model(
 fn several_models(args: &Args, mut settings: Settings) -> Result<(Models, Arc<Workers>), Failure> {
     let workers = settings.engine.connect()?;
     settings.engine.connected = Some(Arc::clone(&workers));
-    let Limits { queue, time } = settings.limits;
+    let Limits { queue, time, .. } = settings.limits;
     let keeping = Keeping { most: usize::from(args.max_models), idle: args.keep, queue, time };
     let available = catalogue::find(&args.models, &Arc::new(settings))?;
     say(&format!("models: {}, each loaded on demand", available.len()));

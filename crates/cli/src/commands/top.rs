@@ -4,6 +4,7 @@
 
 mod history;
 mod picture;
+mod pinned;
 mod source;
 
 use std::io::{IsTerminal, Write};
@@ -12,14 +13,14 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use oxcart_http::Cluster;
+use oxcart_http::{Cluster, Fingerprint};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::widgets::Paragraph;
 
 use crate::failure::Failure;
 use history::History;
 use picture::Subject;
-use source::Source;
+use source::{Access, Source};
 
 /// How often keys are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
 
+    /// SHA-256 of the server's certificate, as `oxcart serve --tls` prints it; no other certificate is trusted
+    #[arg(long, value_name = "SHA256")]
+    fingerprint: Option<Fingerprint>,
+
     /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::units::time)]
     every: Duration,
@@ -58,7 +63,12 @@ pub(crate) struct Args {
 type Looked = Result<Cluster, String>;
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut source = Source::new(&args.url, args.api_key.as_deref(), args.api_key_file.as_deref())?;
+    let access = Access {
+        key: args.api_key.as_deref(),
+        key_file: args.api_key_file.as_deref(),
+        fingerprint: args.fingerprint,
+    };
+    let mut source = Source::new(&args.url, access)?;
     let subject = source.subject();
     let first = source.look().map_err(Failure::Machine)?;
     if args.json {

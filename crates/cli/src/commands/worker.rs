@@ -261,7 +261,7 @@ fn lend(args: &Args, readers: Readers) -> Result<(), Failure> {
     if !args.until_stdin_ends {
         match trust(args) {
             Ok(trust) => config.trust = Some(Arc::new(trust)),
-            // Nobody could come.
+            // No client could come.
             Err(failure) if (is_reached || !on_loopback) && args.allow_plain.is_empty() => {
                 return Err(failure);
             }
@@ -326,7 +326,7 @@ fn lend(args: &Args, readers: Readers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows a join line, if there is someone to show it to. Whoever reads it can pair a machine for good, and while it is open strangers may
+/// Shows a join line, if there is someone to show it to. Anyone who reads it can pair a machine for good, and while it is open strangers may
 /// talk: so a service that starts again and again shows none once it has its machines, and a log that others can read has none at all.
 fn show_line(trust: &Trust, readers: Readers, is_reachable: bool, shows_one: &str) {
     // What is left out of the log is not opened.

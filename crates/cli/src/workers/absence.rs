@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(backs.len(), 1);
     }
 
-    /// Whatever happens: tries wait for their results and for a pause, and whoever is back has been there without a break.
+    /// Whatever happens: tries wait for their results and for a pause, and a worker that is back has been there without a break.
     #[test]
     fn nothing_is_done_too_early() {
         let mut random = 1_u64;

@@ -61,6 +61,15 @@ test("machines, their parts of the model, and one that dies", async () => {
     const owners = await page.locator(".segment-name").allInnerTexts();
     assert.deepEqual(owners, [addresses[0], "this machine"]);
     assert.equal(await page.locator(".machine.dead").count(), 1, "it is still shown");
+    // What the loss did: the plan before and after, and how long the answer paused.
+    const loss = page.getByRole("region", { name: "Interruptions of smollm2" }).getByRole("listitem");
+    await eventually(async () => assert.equal(await loss.count(), 1));
+    const told = await loss.innerText();
+    assert.match(told, new RegExp(`^${addresses[1]} was lost\\s`));
+    assert.match(told, /ago · answers paused for \d[\d.]* m?s · \d[\d.]* m?s of it for loading · \d+ tokens? computed again/);
+    assert.match(told, new RegExp(`Before\\s+blocks 0–\\d+ on ${addresses[0]}, blocks \\d+–\\d+ on ${addresses[1]}, `));
+    assert.match(told, new RegExp(`After\\s+blocks 0–\\d+ on ${addresses[0]}, blocks \\d+–29 on this machine$`));
+    assert.deepEqual(await violations(page), [], "dark, with an interruption");
     assert.deepEqual(page.problems, []);
     await page.close();
   } finally {

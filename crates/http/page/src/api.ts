@@ -60,9 +60,25 @@ export interface DeviceShare {
   free_bytes: number;
   is_mapped: boolean;
 }
-export interface Plan {
+export interface ClusterPlacement {
   shares: DeviceShare[];
   problem: string | null;
+}
+export interface DeviceBlocks {
+  machine: string;
+  device: string;
+  blocks: [number, number];
+}
+export interface ClusterInterruption {
+  uptime_seconds: number;
+  lost: { machine: string; reason: string }[];
+  returned: string[];
+  before: DeviceBlocks[];
+  after: DeviceBlocks[];
+  requests: number;
+  tokens: number;
+  moved_ms: number;
+  stall_ms: number;
 }
 export interface RequestState {
   id: number;
@@ -86,7 +102,8 @@ export interface ModelState {
   finished: number;
   failed: number;
   trouble: string | null;
-  plans: { blocks: number; now: Plan; without: { machine: string; plan: Plan }[] };
+  interruptions: ClusterInterruption[];
+  plans: { blocks: number; now: ClusterPlacement; without: { machine: string; plan: ClusterPlacement }[] };
 }
 export interface Cluster {
   version: string;

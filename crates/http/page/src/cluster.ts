@@ -5,7 +5,7 @@
 
 import * as api from "./api.js";
 import { byId, h, replace, svg } from "./dom.js";
-import { blocks, bytes, count, deviceName, duration, rate } from "./format.js";
+import { blocks, bytes, count, deviceName, duration, list, pause, rate } from "./format.js";
 import { Series } from "./rates.js";
 
 /** How often it is looked at. */
@@ -33,6 +33,9 @@ export class ClusterView {
 
   /** How many machines were dead when it was last told. */
   private dead = 0;
+
+  /** When the last interruption was that is known; none before the first look. */
+  private interrupted: number | undefined;
 
   constructor(private readonly host: Host) {
     document.addEventListener("visibilitychange", () => this.schedule(0));
@@ -70,7 +73,8 @@ export class ClusterView {
     const told = `${machines} · Oxcart ${picture.version} · up ${duration(picture.uptime_seconds)}`;
     if (this.state.textContent !== told) this.state.textContent = told;
     // How long it is up changes all the time; nobody wants to hear that.
-    if (dead !== this.dead) this.host.announce(machines);
+    const news = [dead !== this.dead && machines, ...this.interruptionsSince(picture)].filter(Boolean);
+    if (news.length > 0) this.host.announce(news.join(". "));
     this.dead = dead;
     this.state.classList.toggle("bad", dead > 0);
     const signature = JSON.stringify([
@@ -82,6 +86,16 @@ export class ClusterView {
       this.build(picture);
     }
     for (const refresh of this.refreshers) refresh(picture);
+  }
+
+  /** Interruptions that were not there at the last look, in words. */
+  private interruptionsSince(picture: api.Cluster): string[] {
+    const all = picture.models.flatMap(({ interruptions }) => interruptions);
+    const known = this.interrupted;
+    this.interrupted = Math.max(known ?? 0, ...all.map((one) => one.uptime_seconds));
+    if (known === undefined) return [];
+    const fresh = all.filter((one) => one.uptime_seconds > known);
+    return fresh.map((one) => `${happened(one)}; answers paused for ${pause(one.stall_ms)}`);
   }
 
   private build(picture: api.Cluster): void {
@@ -172,7 +186,21 @@ export class ClusterView {
       trouble,
       this.layers(model, picture),
       table,
+      this.interruptions(model),
     );
+  }
+
+  /** Losses and returns of machines, the latest first: the plan before and after, and how long answers paused. */
+  private interruptions(model: api.ModelState): HTMLElement {
+    const rows = h("ol");
+    const title = h("h3", {}, "Losses and returns of machines");
+    const section = h("section", { class: "interruptions", "aria-label": `Interruptions of ${model.name}` }, title, rows);
+    this.refreshers.push((now) => {
+      const all = now.models.find(({ name }) => name === model.name)?.interruptions ?? [];
+      section.hidden = all.length === 0;
+      replace(rows, ...all.toReversed().map((one) => interruption(one, now.uptime_seconds)));
+    });
+    return section;
   }
 
   /** Blocks of a model in a row, each in the colour of its machine. */
@@ -295,8 +323,38 @@ function device(share: api.DeviceShare, model: string | null): HTMLElement {
   );
 }
 
+/** What happened to machines, in a sentence without its end. */
+function happened({ lost, returned }: api.ClusterInterruption): string {
+  const names = lost.map(({ machine }) => machine);
+  const parts = [
+    names.length > 0 && `${list(names)} ${names.length === 1 ? "was" : "were"} lost`,
+    returned.length > 0 && `${list(returned)} came back`,
+  ].filter((part) => part !== false);
+  return parts.length > 0 ? parts.join(", and ") : "a machine waited in vain for another";
+}
+
+/** An interruption: what happened, how long it took, and the plan before and after. */
+function interruption(one: api.ClusterInterruption, now: number): HTMLElement {
+  const reasons = one.lost.filter(({ reason }) => reason !== "").map(({ machine, reason }) => `${machine}: ${reason}`);
+  const facts = [
+    `${duration(Math.max(0, now - one.uptime_seconds))} ago`,
+    `answers paused for ${pause(one.stall_ms)}`,
+    `${pause(one.moved_ms)} of it for loading`,
+    `${count(one.tokens)} ${one.tokens === 1 ? "token" : "tokens"} computed again`,
+  ];
+  const plan = (shares: api.DeviceBlocks[]): string => shares.map((share) => `${blocks(share.blocks)} on ${share.machine}`).join(", ");
+  return h(
+    "li",
+    {},
+    h("p", {}, h("strong", {}, happened(one))),
+    h("p", { class: "facts" }, facts.join(" · ")),
+    ...reasons.map((reason) => h("p", { class: "facts" }, reason)),
+    h("dl", {}, h("dt", {}, "Before"), h("dd", {}, plan(one.before)), h("dt", {}, "After"), h("dd", {}, plan(one.after))),
+  );
+}
+
 /** The plan that there would be without a machine, in a sentence or two. */
-function departure(model: api.ModelState, plan: api.Plan, isNamed: boolean): HTMLElement {
+function departure(model: api.ModelState, plan: api.ClusterPlacement, isNamed: boolean): HTMLElement {
   const prefix = isNamed ? `${model.name}: ` : "";
   const parts = plan.shares
     .filter(({ blocks: [first, end] }) => end > first)

@@ -30,6 +30,11 @@ export function seconds(milliseconds: number): string {
   return s < 10 ? `${s.toFixed(1)} s` : s < 120 ? `${Math.round(s)} s` : `${Math.round(s / 60)} min`;
 }
 
+/** How long answers paused. */
+export function pause(milliseconds: number): string {
+  return milliseconds < 1000 ? `${milliseconds} ms` : seconds(milliseconds);
+}
+
 export function duration(s: number): string {
   const [days, hours, minutes] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
   if (days > 0) return `${days} d ${hours} h`;
@@ -41,6 +46,11 @@ export function duration(s: number): string {
 export function deviceName(name: string): string {
   const number = /^RPC(\d+)\[.*\]$/.exec(name)?.[1];
   return number === undefined ? name : `device ${number}`;
+}
+
+/** `one`, `one and two`, `one, two and three`. */
+export function list(parts: string[]): string {
+  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
 }
 
 /** `block 3`, `blocks 0–14`, nothing. */

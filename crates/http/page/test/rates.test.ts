@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blocks, bytes, count, deviceName, duration } from "../src/format.js";
+import { blocks, bytes, count, deviceName, duration, list, pause } from "../src/format.js";
 import { Series } from "../src/rates.js";
 
 test("rates are of the last seconds, by the server's clock", () => {
@@ -36,4 +36,6 @@ test("numbers for people", () => {
   assert.deepEqual([blocks([0, 0]), blocks([3, 4]), blocks([0, 15])], ["", "block 3", "blocks 0–14"]);
   const devices = ["CPU", "RPC0[box:50052]", "RPC1[[::1]:50052]"].map(deviceName);
   assert.deepEqual(devices, ["CPU", "device 0", "device 1"]);
+  assert.deepEqual([pause(7), pause(999), pause(1250), pause(61_000)], ["7 ms", "999 ms", "1.3 s", "61 s"]);
+  assert.deepEqual([list([]), list(["a"]), list(["a", "b"]), list(["a", "b", "c"])], ["", "a", "a and b", "a, b and c"]);
 });

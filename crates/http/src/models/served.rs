@@ -11,7 +11,7 @@ use oxcart_llm::text::{ChatFormat, ChatTemplate, ConstrainError, Constraints, Vo
 use super::{About, Features, ModelsError};
 use crate::cluster::{CurrentPlacements, Purpose};
 use crate::error::ApiError;
-use crate::service::{EmbeddingService, Limits, Service, Totals};
+use crate::service::{EmbeddingService, Explain, Limits, Service, Totals};
 
 /// A model that answers.
 #[derive(Debug)]
@@ -98,6 +98,14 @@ impl Served {
     /// Says where it is, for all who look at the cluster.
     pub fn placed(mut self, plans: CurrentPlacements) -> Served {
         self.plans = plans;
+        self
+    }
+
+    /// Says how errors of its steps are put into words.
+    pub fn explained_by(self, explain: Explain) -> Served {
+        if let Ability::Talks(talker) = &self.ability {
+            talker.service.explain_by(explain);
+        }
         self
     }
 

@@ -1,4 +1,4 @@
-//! Which models are loaded: a thread loads those that are asked for and unloads those that nobody uses.
+//! Which models are loaded: a thread loads those that are asked for and unloads those that are not used.
 //!
 //! Requests hold a [`Lease`] of their model for as long as they run. A request for a model that is not loaded waits for it; the loader
 //! thread takes such models in the order in which they were first asked for. Where there is no room, the model that was not used for
@@ -291,7 +291,7 @@ impl Shelf {
         unwanted
     }
 
-    /// When a model that nobody uses is to be unloaded, if ever.
+    /// When a model that is not used is to be unloaded, if ever.
     fn expiry(&self, at: usize, slot: &Slot) -> Option<Instant> {
         let can_leave = self.entries[at].source.is_some() && slot.is_here();
         let idle = slot.keep.unwrap_or(self.keeping.idle);
@@ -374,7 +374,7 @@ impl Shelf {
         }
     }
 
-    /// Has the model that was not used for longest make way; those that nobody uses come first. An error if there is none.
+    /// Has the model that was not used for longest make way; those that are not in use come first. An error if there is none.
     fn make_way<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -409,7 +409,7 @@ impl Shelf {
         self.lock()
     }
 
-    /// Unloads a model that nobody uses.
+    /// Unloads a model that is not in use.
     fn unload<'s>(&'s self, mut state: MutexGuard<'s, State>, at: usize) -> MutexGuard<'s, State> {
         let slot = &mut state.slots[at];
         let Stage::Here(model) = slot.stage.clone() else { return state };

@@ -183,7 +183,7 @@ pub(crate) fn answered_call(turns: &[Turn], id: Option<String>, name: Option<Str
     ToolCall { id, name, arguments: String::new() }
 }
 
-/// Tools as they were described: functions of the client. What servers of others do themselves, such as searches, nobody does here.
+/// Tools as they were described: functions of the client. What other servers do themselves, such as searches, is not done here.
 pub(crate) fn tools(described: Option<Vec<Value>>) -> Result<Vec<Tool>, ApiError> {
     let one = |tool: &Value| {
         let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");

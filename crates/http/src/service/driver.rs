@@ -168,7 +168,10 @@ impl Driver {
             Err(error) => {
                 // Devices are lost and no others can have the model, or something else broke: requests are told now rather than left
                 // to wait for their deadlines. The next one has it tried again.
-                let reason = error.to_string();
+                let reason = match self.shared.explain.get() {
+                    Some(explain) => explain(error),
+                    None => error.to_string(),
+                };
                 self.shared.lock().trouble = Some(reason.clone());
                 self.fail_all(|| RequestFailure::Step(reason.clone()));
             }
@@ -194,7 +197,7 @@ impl Driver {
                 EngineEvent::Token(token) => {
                     let id = token.request;
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
-                    // What was there already cost nobody else anything.
+                    // What was there already cost other clients nothing.
                     let prompt = if task.has_begun {
                         0
                     } else {
@@ -225,9 +228,15 @@ impl Driver {
                     end_failed(&mut state, task.ticket, task.client);
                     ended.push((task, Err(RequestFailure::Request(error))));
                 }
-                EngineEvent::Lost(loss) => shared.tell(Event::Lost(loss)),
+                EngineEvent::Lost(loss) => {
+                    state.interruptions.lost(&loss);
+                    shared.tell(Event::Lost(loss));
+                }
                 EngineEvent::Returned(returned) => shared.tell(Event::Returned(returned)),
-                EngineEvent::Recovered(recovery) => shared.tell(Event::Recovered(recovery)),
+                EngineEvent::Recovered(recovery) => {
+                    state.interruptions.ended(&recovery);
+                    shared.tell(Event::Recovered(recovery));
+                }
                 // Nothing changes for requests but how fast they are.
                 EngineEvent::DraftLost { .. } => {}
             }

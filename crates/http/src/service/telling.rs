@@ -5,6 +5,7 @@ use std::time::Duration;
 use oxcart_llm::engine::{End, Recovery, Report, Return};
 use oxcart_llm::runner::Loss;
 
+use super::interruptions::Interruption;
 use super::queue::Client;
 
 /// A request of a service, from its submission on.
@@ -185,6 +186,8 @@ pub struct Snapshot {
     pub totals: Totals,
     /// Why the last step failed, if it did.
     pub trouble: Option<String>,
+    /// Losses and returns of devices, the last few.
+    pub interruptions: Vec<Interruption>,
     /// Whether it takes requests.
     pub is_open: bool,
 }

@@ -121,6 +121,11 @@ fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf")
 }
 
+/// The tiny model, unloaded.
+pub(crate) fn tiny_file() -> ModelFile {
+    ModelFile::open(tiny()).unwrap()
+}
+
 fn runner(options: RunnerOptions) -> (Runner, Arc<Vocab>) {
     runner_of(&tiny(), options)
 }

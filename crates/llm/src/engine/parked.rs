@@ -21,14 +21,14 @@ impl Engine {
     /// wait.
     pub(super) fn find_sequence(&mut self, job: &Job) -> Result<Option<(SequenceId, usize)>, Error> {
         if let Some((at, common)) = self.best_parked(job)?
-            && common >= self.runner.reusable(&job.tokens)
+            && common >= self.runner.reusable(job.request.scope, &job.tokens)
         {
             let sequence = self.parked[at].sequence;
             self.runner.truncate(sequence, common)?;
             self.parked.remove(at);
             return Ok(Some((sequence, common)));
         }
-        let sequence = match self.open_sequence() {
+        let sequence = match self.open_sequence(job.request.scope) {
             Err(Error::TooManySequences { .. }) => return Ok(None),
             opened => opened?,
         };
@@ -37,9 +37,9 @@ impl Engine {
     }
 
     /// An empty sequence, for which those that are only kept make way.
-    pub(super) fn open_sequence(&mut self) -> Result<SequenceId, Error> {
+    pub(super) fn open_sequence(&mut self, scope: u64) -> Result<SequenceId, Error> {
         loop {
-            match self.runner.open() {
+            match self.runner.open_in(scope) {
                 Err(Error::TooManySequences { .. }) if self.evict() => {}
                 opened => return opened,
             }
@@ -53,7 +53,9 @@ impl Engine {
         let wanted = &job.tokens[..job.tokens.len() - 1];
         let mut best = None;
         for (at, parked) in self.parked.iter().enumerate() {
-            if parked.only_for.is_some_and(|owner| owner != job.id) {
+            if self.runner.scope(parked.sequence)? != job.request.scope
+                || parked.only_for.is_some_and(|owner| owner != job.id)
+            {
                 continue;
             }
             let held = self.runner.tokens(parked.sequence)?;

@@ -75,6 +75,9 @@ pub struct Request {
     pub deadline: Option<Duration>,
     /// Stops it from anywhere.
     pub cancel: Cancel,
+    /// Beginnings of prompts are computed once for all requests of the same scope, so those may notice that another one had the same
+    /// beginning; others do not.
+    pub scope: u64,
 }
 
 impl Request {
@@ -91,6 +94,7 @@ impl Request {
             at_limit: AtLimit::End,
             deadline: None,
             cancel: Cancel::default(),
+            scope: 0,
         }
     }
 }

@@ -83,7 +83,7 @@ impl Engine {
         let computed = job.sequence;
         let sequence = match computed {
             Some(sequence) => sequence,
-            None => self.open_sequence()?,
+            None => self.open_sequence(job.request.scope)?,
         };
         let written = self.write(id, sequence, out);
         if computed.is_none() {
@@ -108,7 +108,7 @@ impl Engine {
     ) -> Result<RequestId, RequestError> {
         self.check(&mut request)?;
         let (sequence, saved) = loop {
-            match self.runner.restore(&mut file) {
+            match self.runner.restore_in(request.scope, &mut file) {
                 Err(Error::TooManySequences { .. }) if self.evict() => {}
                 Err(Error::InSequence { error, .. })
                     if matches!(*error, Error::StateFull { .. }) && self.evict() => {}

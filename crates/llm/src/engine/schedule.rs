@@ -163,6 +163,9 @@ impl Engine {
         self.jobs.values().any(|other| {
             let held = other.sequence.and_then(|sequence| self.runner.tokens(sequence).ok());
             let Some(held) = held.map(<[_]>::len) else { return false };
+            if other.request.scope != job.request.scope {
+                return false;
+            }
             let page = ..(held / PAGE + 1) * PAGE;
             wanted.get(page).is_some_and(|beginning| other.tokens.get(page) == Some(beginning))
         })

@@ -18,6 +18,16 @@ pub(crate) const PAGE: usize = 64;
 pub(crate) struct Content([u8; 16]);
 
 impl Content {
+    /// What stands before the first page of sequences that share pages among themselves alone. Those of scope 0 share with all others of
+    /// it.
+    pub(crate) fn of_scope(scope: u64) -> Option<Content> {
+        let mut hasher = blake3::Hasher::new_derive_key("oxcart: scope of shared pages");
+        hasher.update(&scope.to_le_bytes());
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        (scope != 0).then_some(Content(digest))
+    }
+
     /// The digest of a page that follows another, or of a first one.
     pub(crate) fn after(before: Option<Content>, tokens: &[u32]) -> Content {
         let mut hasher = blake3::Hasher::new();

@@ -93,7 +93,16 @@ impl Runner {
     }
 
     /// Opens a sequence as it was saved, and returns what the caller had added.
-    pub fn restore(&mut self, mut file: impl Read + Seek) -> Result<(SequenceId, Vec<u8>), Error> {
+    pub fn restore(&mut self, file: impl Read + Seek) -> Result<(SequenceId, Vec<u8>), Error> {
+        self.restore_in(0, file)
+    }
+
+    /// The same, in a [scope](Runner::open_in).
+    pub fn restore_in(
+        &mut self,
+        scope: u64,
+        mut file: impl Read + Seek,
+    ) -> Result<(SequenceId, Vec<u8>), Error> {
         check_digest(&mut file)?;
         let mut header = [0; 8];
         read_bytes(&mut file, &mut header)?;
@@ -123,7 +132,7 @@ impl Runner {
         if tokens.iter().any(|&token| token as usize >= vocabulary) {
             return Err(damaged("it has a token that the model does not have"));
         }
-        let id = self.open()?;
+        let id = self.open_in(scope)?;
         match self.fill(id, &tokens, &mut file) {
             Ok(extra) => Ok((id, extra)),
             Err(error) => {

@@ -29,6 +29,8 @@ pub(crate) struct Sequence {
     pub(crate) tables: [Vec<Option<u32>>; KINDS],
     /// What its full pages hold, as far as that was needed.
     contents: Vec<Content>,
+    /// It shares pages with sequences of the same scope alone.
+    scope: u64,
     /// Up to here pages hold what computing the tokens gives. After it, keys were moved, and pages are never shared.
     exact_until: usize,
 }
@@ -52,8 +54,18 @@ impl Sequence {
             row,
             tables: Default::default(),
             contents: Vec::new(),
+            scope: 0,
             exact_until: usize::MAX,
         }
+    }
+
+    /// The same, sharing pages with sequences of this scope alone.
+    pub(crate) fn in_scope(self, scope: u64) -> Sequence {
+        Sequence { scope, ..self }
+    }
+
+    pub(crate) fn scope(&self) -> u64 {
+        self.scope
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,8 +76,8 @@ impl Sequence {
     pub(crate) fn content(&mut self, index: usize) -> Content {
         while self.contents.len() <= index {
             let at = self.contents.len();
-            let content =
-                Content::after(self.contents.last().copied(), &self.tokens[at * PAGE..(at + 1) * PAGE]);
+            let before = self.contents.last().copied().or_else(|| Content::of_scope(self.scope));
+            let content = Content::after(before, &self.tokens[at * PAGE..(at + 1) * PAGE]);
             self.contents.push(content);
         }
         self.contents[index]
@@ -198,7 +210,7 @@ impl Sequence {
         window: Option<Window>,
     ) -> usize {
         debug_assert!(self.tokens.is_empty(), "only an empty sequence takes over pages");
-        self.contents = known_pages(tokens, pools, window);
+        self.contents = known_pages(self.scope, tokens, pools, window);
         let count = self.contents.len();
         for (kind, pool) in pools.iter_mut().enumerate() {
             let Some(pool) = pool else { continue };
@@ -226,6 +238,7 @@ impl Sequence {
             row,
             tables: self.tables.clone(),
             contents: self.contents.clone(),
+            scope: self.scope,
             exact_until: self.exact_until,
         }
     }
@@ -280,8 +293,9 @@ impl Sequence {
     }
 }
 
-/// What the pages of the longest beginning of `tokens` hold that is known; all but the last token at most.
+/// What the pages of the longest beginning of `tokens` hold that is known in a scope; all but the last token at most.
 pub(crate) fn known_pages(
+    scope: u64,
     tokens: &[u32],
     pools: &[Option<Pages>; KINDS],
     window: Option<Window>,
@@ -289,7 +303,8 @@ pub(crate) fn known_pages(
     let most = tokens.len().saturating_sub(1) / PAGE;
     let mut contents = Vec::new();
     for page in tokens.chunks_exact(PAGE).take(most) {
-        let content = Content::after(contents.last().copied(), page);
+        let before = contents.last().copied().or_else(|| Content::of_scope(scope));
+        let content = Content::after(before, page);
         if pools[0].as_ref().is_some_and(|pool| pool.find(content).is_none()) {
             break;
         }
@@ -362,6 +377,25 @@ mod tests {
         let mut other = tokens.clone();
         other[70] = 9999;
         assert_eq!(Sequence::new(3).adopt(&other, &mut pools, None), 64);
+    }
+
+    #[test]
+    fn a_beginning_is_shared_within_its_scope_alone() {
+        let (mut pools, tokens) = (pools(20, 0), text(200));
+        grow(&mut Sequence::new(0), &tokens, &mut pools, None).unwrap();
+        assert_eq!(Sequence::new(1).in_scope(7).adopt(&tokens, &mut pools, None), 0);
+        let mut own = Sequence::new(2).in_scope(7);
+        grow(&mut own, &tokens, &mut pools, None).unwrap();
+        let mut second = Sequence::new(3).in_scope(7);
+        assert_eq!(second.adopt(&tokens, &mut pools, None), 192);
+        assert_eq!(own.tables[0][..3], second.tables[0][..]);
+        assert_eq!(Sequence::new(4).in_scope(8).adopt(&tokens, &mut pools, None), 0);
+        // A copy stays in the scope, and what it computes is found there alone.
+        let mut copy = own.fork(5, &mut pools);
+        grow(&mut copy, &text(100), &mut pools, None).unwrap();
+        let longer = copy.tokens.clone();
+        assert_eq!(Sequence::new(6).in_scope(7).adopt(&longer, &mut pools, None), 256);
+        assert_eq!(Sequence::new(7).adopt(&longer, &mut pools, None), 192);
     }
 
     #[test]

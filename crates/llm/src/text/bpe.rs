@@ -80,6 +80,24 @@ impl Bpe {
         self.byte_tokens.get(usize::from(byte)).copied().filter(|&token| token != NONE)
     }
 
+    /// Bytes of a text that one token stands for, at most.
+    pub(crate) fn longest(&self) -> usize {
+        let symbols = (0..self.symbols.len() as u32).filter(|&symbol| self.token(symbol).is_some());
+        let longest = symbols.map(|symbol| self.symbols.get(symbol).len()).max().unwrap_or(0);
+        longest.max(self.dialect.longest())
+    }
+
+    /// Whether a byte of a text is part of a token wherever it stands. Where no merge makes it part of a longer one, its own
+    /// token stands for it.
+    pub(crate) fn keeps(&self, byte: u8) -> bool {
+        let is_spelled = |byte: u8| {
+            let spaced = matches!(self.named.spelling, Spelling::Plain { .. }) && byte == b' ';
+            let mut spelled = if spaced { spelling::SPACE } else { std::slice::from_ref(&byte) }.iter();
+            spelled.any(|&byte| self.byte_token(byte).is_some())
+        };
+        self.dialect.reads(byte).is_some_and(is_spelled)
+    }
+
     /// Appends the tokens of a text.
     pub(crate) fn encode(&self, text: &[u8], work: &mut Work, tokens: &mut Vec<Token>) {
         self.dialect.encode(self, text, work, tokens);

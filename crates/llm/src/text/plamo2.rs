@@ -50,8 +50,11 @@ impl Plamo2 {
         }
         let costs: Vec<i64> = scores.iter().map(|&score| cost(score)).collect();
         let used = (0..).zip(attributes).zip(&costs).filter_map(|((token, own), &cost)| {
-            let used = !own.intersects(Attributes::BYTE) && cost < MAX_COST;
-            used.then(|| (texts.get(token), token))
+            let text = texts.get(token);
+            // One that ends within a character would leave the rest of the character to no token.
+            let is_text = std::str::from_utf8(text).is_ok();
+            let is_used = is_text && !own.intersects(Attributes::BYTE) && cost < MAX_COST;
+            is_used.then_some((text, token))
         });
         Ok(Plamo2 {
             prefixes: Prefixes::new(used),
@@ -62,6 +65,16 @@ impl Plamo2 {
 
     pub(crate) fn byte_token(&self, byte: u8) -> Option<Token> {
         self.byte_tokens.get(usize::from(byte)).copied()
+    }
+
+    /// Bytes of a text that one token stands for, at most.
+    pub(crate) fn longest(&self) -> usize {
+        self.prefixes.max_len()
+    }
+
+    /// Whether a byte of a text is part of a token wherever it stands. Those of a byte-order mark may not be.
+    pub(crate) fn keeps(&self, byte: u8) -> bool {
+        !BYTE_ORDER_MARK.contains(&byte)
     }
 
     /// Appends the tokens of a text.

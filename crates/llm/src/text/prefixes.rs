@@ -33,6 +33,11 @@ impl Prefixes {
         Prefixes { texts, tokens: sorted.into_iter().map(|(_, token)| token).collect(), by_first_byte }
     }
 
+    /// Bytes of the longest token.
+    pub(crate) fn max_len(&self) -> usize {
+        (0..self.texts.len() as u32).map(|text| self.texts.get(text).len()).max().unwrap_or(0)
+    }
+
     /// Hands over every token that the text begins with and its length, shortest first.
     pub(crate) fn each(&self, text: &[u8], mut each: impl FnMut(Token, usize)) {
         let Some(first) = text.first().copied().map(usize::from) else { return };

@@ -29,6 +29,16 @@ impl Rwkv {
         self.prefixes.longest(&[byte]).map(|(token, _)| token)
     }
 
+    /// Bytes of a text that one token stands for, at most.
+    pub(crate) fn longest(&self) -> usize {
+        self.prefixes.max_len()
+    }
+
+    /// Whether a byte of a text is part of a token wherever it stands.
+    pub(crate) fn keeps(&self, byte: u8) -> bool {
+        self.unk.is_some() || self.byte_token(byte).is_some()
+    }
+
     /// Appends the tokens of a text.
     pub(crate) fn encode(&self, text: &[u8], tokens: &mut Vec<Token>) {
         let mut rest = text;

@@ -79,6 +79,16 @@ impl Specials {
         Ok(Specials { tokens, finder })
     }
 
+    /// Bytes of the longest one.
+    pub(crate) fn longest(&self) -> usize {
+        self.tokens.first().map_or(0, |special| special.text.len())
+    }
+
+    /// Whether white space around some of them goes away.
+    pub(crate) fn strip_white(&self) -> bool {
+        self.tokens.iter().any(|special| special.strip_left || special.strip_right)
+    }
+
     /// Cuts a text at its special tokens.
     pub(crate) fn split(&self, text: &[u8], parse: Parse<'_>) -> Vec<Fragment> {
         let mut raw: Vec<Range<usize>> = Vec::new();
@@ -186,9 +196,13 @@ impl Special {
     }
 }
 
-/// White space of C.
 fn is_space(text: &[u8], at: usize) -> bool {
-    matches!(text.get(at), Some(b' ' | b'\t'..=b'\r'))
+    text.get(at).is_some_and(|&byte| is_white(byte))
+}
+
+/// White space of C.
+pub(crate) fn is_white(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 impl fmt::Debug for Specials {

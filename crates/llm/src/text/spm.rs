@@ -37,6 +37,17 @@ impl Spm {
         self.byte_tokens.get(usize::from(byte)).copied().filter(|&token| token != NONE)
     }
 
+    /// Bytes of a text that one token stands for, at most.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Whether a byte of a text is part of a token wherever it stands.
+    pub(crate) fn keeps(&self, byte: u8) -> bool {
+        let spelled = if byte == b' ' { SPACE } else { std::slice::from_ref(&byte) };
+        self.unk.is_some() || spelled.iter().any(|&byte| self.byte_token(byte).is_some())
+    }
+
     /// Appends the tokens of a text, which is given a space to begin with if `space_prefix` says so.
     pub(crate) fn encode(
         &self,

@@ -29,10 +29,14 @@ pub(crate) struct UgmSpaces {
 #[derive(Debug)]
 pub(crate) struct Ugm {
     prefixes: Prefixes,
+    /// Bytes of the longest token.
+    longest: usize,
     /// What a token adds to the sum, by token.
     scores: Vec<f64>,
     unknown_score: f64,
     unk: Option<Token>,
+    /// Whether a character that is a token is never taken for an unknown one.
+    keeps_tokens: bool,
     map: Option<CharMap>,
     /// Texts that the model's makers defined as tokens, in order.
     defined: Vec<Box<[u8]>>,
@@ -57,9 +61,8 @@ impl Ugm {
     ) -> Ugm {
         let used = Attributes::NORMAL | Attributes::USER_DEFINED | Attributes::UNUSED;
         let numbered = (0..).zip(tokens.clone());
-        let prefixes = numbered
-            .filter(|(_, (_, _, own))| own.intersects(used))
-            .map(|(token, (text, _, _))| (text, token));
+        let numbered = numbered.filter(|(_, (_, _, own))| own.intersects(used));
+        let prefixes = numbered.clone().map(|(token, (text, _, _))| (text, token));
         let normal = tokens.clone().filter(|(_, _, own)| own.intersects(Attributes::NORMAL));
         // One that is never used says nothing about what others cost.
         let lowest =
@@ -67,14 +70,21 @@ impl Ugm {
         let score = |(_, score, own): (&[u8], f32, Attributes)| {
             if own.intersects(Attributes::USER_DEFINED) { 0.0 } else { f64::from(score) }
         };
+        // A token without a score may be in no way to put a text together, which then has none.
+        let is_taken =
+            |(token, (text, own_score, own))| Some(token) != unk && score((text, own_score, own)).is_finite();
+        let keeps_tokens = numbered.clone().all(is_taken);
         let of_makers = tokens.clone().filter(|(_, _, own)| own.intersects(Attributes::USER_DEFINED));
         let mut defined: Vec<Box<[u8]>> = of_makers.map(|(text, _, _)| text.into()).collect();
         defined.sort_unstable();
+        let prefixes = Prefixes::new(prefixes);
         Ugm {
-            prefixes: Prefixes::new(prefixes),
+            longest: prefixes.max_len(),
+            prefixes,
             scores: tokens.map(score).collect(),
             unknown_score: f64::from(lowest - UNKNOWN_PENALTY),
             unk,
+            keeps_tokens,
             map,
             defined,
             spaces,
@@ -92,11 +102,35 @@ impl Ugm {
         beside.map(|one| common(one)).max().unwrap_or(0)
     }
 
-    /// Appends the tokens of a text.
-    pub(crate) fn encode(&self, text: &[u8], tokens: &mut Vec<Token>) {
+    /// Bytes of a normalized text that one token stands for, at most.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Whether a normalized text certainly has more tokens than `most`, by its characters that are tokens: each of them is in one.
+    fn has_more_than(&self, most: usize, text: &[u8]) -> bool {
+        let most_bytes = most.saturating_mul(self.longest);
+        if !self.keeps_tokens || text.len() <= most_bytes {
+            return false;
+        }
+        let (mut rest, mut kept) = (text, 0);
+        while kept <= most_bytes && !rest.is_empty() {
+            let (character, others) = rest.split_at(character_len(rest));
+            let is_token = self.prefixes.longest(character).is_some_and(|(_, len)| len == character.len());
+            kept += if is_token { character.len() } else { 0 };
+            rest = others;
+        }
+        kept > most_bytes
+    }
+
+    /// Appends the tokens of a text; or none, and says `false`, if there are certainly more than `most`.
+    pub(crate) fn encode(&self, text: &[u8], most: usize, tokens: &mut Vec<Token>) -> bool {
         let text = self.normalize(text);
+        if self.has_more_than(most, &text) {
+            return false;
+        }
         if text.is_empty() {
-            return;
+            return true;
         }
         let nowhere = Best { token: None, from: 0, score: f64::MIN };
         let mut best = vec![nowhere; text.len() + 1];
@@ -138,6 +172,7 @@ impl Ugm {
         if let Some(new) = tokens.get_mut(first..) {
             new.reverse();
         }
+        true
     }
 
     fn normalize(&self, text: &[u8]) -> Vec<u8> {

@@ -15,6 +15,7 @@ pub use error::VocabError;
 pub use special::SpecialTokens;
 
 use super::bpe::Bpe;
+use super::fit::Fit;
 use super::pieces::{Arena, Pieces};
 use super::plamo2::Plamo2;
 use super::rwkv::Rwkv;
@@ -113,6 +114,7 @@ pub struct Vocab {
     pub(crate) flags: Flags,
     pub(crate) specials: Specials,
     pub(crate) tokenizer: Tokenizer,
+    pub(crate) fit: Fit,
 }
 
 /// What is added to a text or taken away from it.

@@ -29,12 +29,20 @@ impl Wpm {
         Wpm { prefixes: Prefixes::new(all), unk, lowercase, strip_accents }
     }
 
-    /// Appends the tokens of a text.
-    pub(crate) fn encode(&self, text: &[u8], tokens: &mut Vec<Token>) {
+    /// Bytes of the longest token.
+    pub(crate) fn longest(&self) -> usize {
+        self.prefixes.max_len()
+    }
+
+    /// Appends the tokens of a text, to its end or until there are more than `most`.
+    pub(crate) fn encode(&self, text: &[u8], most: usize, tokens: &mut Vec<Token>) {
         let mut word = SPACE.to_vec();
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
                 self.read(c, &mut word, tokens);
+                if tokens.len() > most {
+                    return;
+                }
             }
         }
         self.end_word(&mut word, tokens);

@@ -118,7 +118,7 @@ fn a_source_comes_whole_and_is_forgotten_whole() {
         runner.truncate(sequence, sample.source + 1).unwrap();
         let again = compute(&mut runner, sequence, &tokens[sample.source + 1..]);
         assert_close(sample.name, &[whole], &[again], 1e-4);
-        assert_eq!(runner.reusable(&tokens), 0);
+        assert_eq!(runner.reusable(0, &tokens), 0);
         assert!(runner.forget(sequence, 0, 0, true).is_ok());
         runner.truncate(sequence, 0).unwrap();
         let long: Vec<u32> = tokens.iter().chain([5; 30].iter()).copied().collect();

@@ -386,7 +386,7 @@ impl Drop for Connection {
     }
 }
 
-/// Nobody waits any longer for what is not done.
+/// Ends all waiting for what is not done.
 fn abandon(jobs: impl IntoIterator<Item = Job>, failure: Option<&WorkerFailure>) {
     for job in jobs {
         job.abandon(failure);

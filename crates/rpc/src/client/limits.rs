@@ -64,7 +64,7 @@ pub const MAX_FAILED_DELIVERIES: usize = 2;
 /// Bytes of a pulse that are read at a time; what a worker says honestly is much less.
 pub const PULSE_PIECE: usize = 4 << 10;
 
-/// How long a worker is looked at of which another got nothing: whoever waited may see a moment earlier that it is gone.
+/// How long a worker is looked at of which another got nothing: the one that waited may see a moment earlier that it is gone.
 pub const LOOK: Duration = Duration::from_millis(500);
 
 const _: () = assert!(MAX_PIECE <= u32::MAX as usize);

@@ -1,6 +1,6 @@
 //! Bytes that a worker has in files of its own, for clients that name them by their digest.
 //!
-//! Whoever may use the worker and knows the digest of a whole content may have it: the operator has said so by naming the files. A hash that
+//! A client that may use the worker and knows the digest of a whole content may have it: the operator has said so by naming the files. A hash that
 //! contents can be made for names nothing here.
 //!
 //! Invariant: what a client sees of a place is content with the digest that it named, or what it held before, or zeros.
@@ -15,7 +15,7 @@ use super::space::BufferRange;
 
 /// Where a worker finds contents. Called from the threads of all clients at a time.
 pub trait Copies: Send + Sync + fmt::Debug {
-    /// Reads a content from its start, if there is one with this digest and length. Which bytes come is checked by whoever reads them.
+    /// Reads a content from its start, if there is one with this digest and length. Which bytes come is checked where they are read.
     fn open(&self, digest: &[u8; 32], len: u64) -> Option<Box<dyn Read + '_>>;
 
     /// What was found under a digest was something else: its file has changed.

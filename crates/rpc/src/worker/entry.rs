@@ -100,7 +100,7 @@ pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectC
 /// Who may come without a key, and speak ggml's protocol as it is.
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// Clients of this machine. That is whoever comes through a proxy or a tunnel which ends here, too.
+    /// Clients of this machine, and with them all that come through a proxy or a tunnel which ends here.
     pub on_loopback: bool,
     /// Clients of these networks.
     pub networks: Vec<Network>,
@@ -127,7 +127,7 @@ pub(crate) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
 }
 
 /// Whether a client that has proved this machine's own key may come. It cannot be limited or revoked, so it has to be on this machine; and
-/// where whoever comes through a proxy seems to be on it, that key is good for new join lines alone.
+/// where clients that come through a proxy seem to be on it, that key is good for new join lines alone.
 fn may_own_key_come(purpose: Purpose, peer: IpAddr, local: Option<IpAddr>, plain: &Plain) -> bool {
     is_here(peer, local) && (purpose == Purpose::Join || plain.on_loopback)
 }

@@ -163,7 +163,7 @@ pub enum Event {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PairingNews {
-    /// Join lines are not good any more: nobody has used them in time.
+    /// Join lines are not good any more: they were not used in time.
     Expired {
         /// How many.
         lines: usize,
@@ -525,7 +525,7 @@ mod tests {
         assert!(seen.contains(&"panicked") && seen.contains(&"device_lost"), "{seen:?}");
     }
 
-    /// Whoever has stolen a join line cannot hide that it was used.
+    /// A thief of a join line cannot hide that it was used.
     #[test]
     fn no_flood_hides_that_a_machine_was_paired() {
         let seen = Arc::new(Mutex::new(Vec::new()));

@@ -64,7 +64,7 @@ pub(crate) fn serve(
         if let PairingMessage::Refused(why) = &answer {
             refused(&Refusal::NotPaired(*why));
         }
-        // Whoever does not wait for the answer does not want it.
+        // A client that does not wait for the answer does not want it.
         let _ = say(secured, &mut output, &answer);
         // There is one answer to one question.
         return;

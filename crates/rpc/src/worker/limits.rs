@@ -248,5 +248,5 @@ const _: () = assert!(KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES <= 96 << 20
 const _: () = assert!(KEEPERS_PER_SHARE * 4 <= KEEPERS);
 // What it remembers of entries.
 const _: () = assert!(KEPT_ENTRIES * INDEXED_ENTRY_BYTES + KEPT_DOMAINS * INDEXED_DOMAIN_BYTES <= 64 << 20);
-// Whoever waits for a place outlasts those that hold one without using it.
+// A sender that waits for a place outlasts those that hold one without using it.
 const _: () = assert!(KEEP_STALL.as_millis() * 2 <= KEEP_PATIENCE.as_millis());

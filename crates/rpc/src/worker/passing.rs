@@ -1,10 +1,10 @@
 //! Host memory that bytes pass through between a socket and a device that is not the host: pieces of the kind of memory that the
 //! device transfers from faster, where it has one.
 //!
-//! Concurrency: a piece belongs to one connection at a time, for one tensor. Pieces are kept for the next, whoever that is; when
-//! all are in use, others go through memory of their own, so a client that is slow holds up nobody.
+//! Concurrency: a piece belongs to one connection at a time, for one tensor. Pieces are kept for the next one, whichever that is; when
+//! all are in use, others go through memory of their own, so a slow client holds up no other.
 //!
-//! Invariant: of a piece, only bytes that were written for the same tensor are read, so nobody sees what another sent.
+//! Invariant: of a piece, only bytes that were written for the same tensor are read, so no client sees what another sent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

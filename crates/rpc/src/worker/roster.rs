@@ -240,7 +240,7 @@ mod tests {
         assert!(roster.identify(&clients[18], key, None, Some(3)));
     }
 
-    /// Whoever makes room for a newcomer, it is no pulse: its session would be without, and would never know.
+    /// Whichever connection makes room for a newcomer, it is no pulse: its session would be without, and would never know.
     #[test]
     fn a_pulse_goes_with_its_session_alone() {
         let (roster, limits) = (Roster::default(), Limits { clients: 20, ..Limits::default() });

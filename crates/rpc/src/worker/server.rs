@@ -447,7 +447,7 @@ impl Worker {
     /// Serves one client over any two streams, on this thread, until it leaves or is refused: through a tunnel, or in
     /// memory. The worker cannot interrupt such streams, so their reads and writes must end by themselves.
     ///
-    /// No key is asked for, whatever the worker's trust: whoever wires the streams up answers for who is behind them.
+    /// No key is asked for, whatever the worker's trust: the program that connects the streams answers for who is behind them.
     pub fn serve_client(&self, input: impl Read, output: impl Write, choice: DialectChoice) {
         serve_client(&self.shared, (input, output), choice);
     }

@@ -2,7 +2,7 @@
 //! and of its connections the one that has used least.
 //!
 //! Each turn counts for as long as it took. A clock goes on by what each of those who want something would have had of a turn if
-//! all had equal parts: whoever has used less than that is where the clock is, and saves up nothing. So a short request waits for the
+//! all had equal parts: one that has used less than that is where the clock is, and saves up nothing. So a short request waits for the
 //! turn under way and hardly for any other, and one that was refused its part comes next once the clock has reached it, however many
 //! newcomers there are.
 //!

@@ -1,4 +1,4 @@
-//! What was typed, kept between runs: one JSON string per line, in a file of the user's that nobody else can read.
+//! What was typed, kept between runs: one JSON string per line, in a file of the user's that no other user can read.
 //!
 //! Invariant: a history is a convenience. Whatever is wrong with its file, the chat goes on; lines that cannot be read are left out.
 

@@ -57,7 +57,7 @@ impl Transcript {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = path.with_file_name(name);
-        // A new file: whatever has this name already is somebody's.
+        // A new file: whatever has this name already is not ours.
         let mut new = File::create_new(&part).map_err(unwritable)?;
         let written = new.write_all(format!("{file:#}\n").as_bytes()).and_then(|()| fs::rename(&part, path));
         written.map_err(|error| {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use oxcart::gguf::{Metadata, PartName};
+use oxcart::gguf::PartName;
 use oxcart::llm::file_type::FileType;
-use oxcart::llm::model::{HyperParameters, ModelFile};
+use oxcart::llm::model::ModelFile;
 use oxcart::llm::runner::EncoderOptions;
 use oxcart::llm::text::Vocab;
 use oxcart_http::{
-    About, Available, CurrentPlacements, Features, Limits, LoadError, Purpose, Served, Source,
+    About, Available, CurrentPlacements, Explain, Features, Limits, LoadError, Purpose, Served, Source,
 };
 
 use crate::cluster;
@@ -39,11 +39,12 @@ impl Settings {
         out: &mut dyn Write,
     ) -> Result<Served, Failure> {
         let placement = loaded.model.placement();
-        let bytes = placement.shares().iter().map(|share| share.weights as u64).sum();
         let (blocks, is_encoder) = (loaded.model.hyper().blocks.len(), loaded.model.hyper().is_encoder());
-        let about = about(loaded.model.hyper(), &loaded.model.metadata(), bytes, &loaded.path);
+        let about = about(loaded.model.file(), &loaded.path);
         let plans = cluster::plans(blocks, placement, &loaded.departures, &loaded.workers);
         let plans = CurrentPlacements::from(plans);
+        let path = loaded.path.clone();
+        let explain: Explain = Box::new(move |error| Failure::run(&path, error).to_string());
         let served = if is_encoder {
             let encoder = loaded.encoder(EncoderOptions { pooling: None })?;
             Served::embedding(name, encoder, Arc::clone(&loaded.vocab), about, self.limits)
@@ -56,7 +57,7 @@ impl Settings {
             Served::talking(name, engine, about, self.limits)
         };
         let served = served.map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))?;
-        Ok(served.placed(plans))
+        Ok(served.placed(plans).explained_by(explain))
     }
 }
 
@@ -168,9 +169,7 @@ pub(super) fn name(model: &str) -> String {
 /// A model that can be loaded, as its file describes it.
 fn available(name: String, path: PathBuf, settings: &Arc<Settings>) -> Result<Available, Failure> {
     let file = ModelFile::open(&path).map_err(|error| Failure::run(&path, error))?;
-    let bytes = file.files().tensors().map(|tensor| tensor.info.byte_len()).sum();
-    let metadata = file.metadata();
-    let about = about(file.hyper(), &metadata, bytes, &path);
+    let about = about(&file, &path);
     let purpose = if file.hyper().is_encoder() { Purpose::Embeddings } else { Purpose::Chat };
     let source = Box::new(Kept { name: name.clone(), path, settings: Arc::clone(settings) });
     let context = match purpose {
@@ -180,17 +179,19 @@ fn available(name: String, path: PathBuf, settings: &Arc<Settings>) -> Result<Av
     Ok(Available { name, about, purpose, context, source })
 }
 
-fn about(hyper: &HyperParameters, metadata: &Metadata<'_>, bytes: u64, path: &Path) -> About {
-    let number = |key: &str| metadata.get(key).and_then(|entry| entry.u64().ok());
-    let kind = number("general.file_type").and_then(FileType::from_number);
+/// What its header says of a model.
+fn about(file: &ModelFile, path: &Path) -> About {
+    let (hyper, metadata) = (file.hyper(), file.metadata());
+    let kind = metadata.get("general.file_type").and_then(|entry| entry.u64().ok());
+    let kind = kind.and_then(FileType::from_number);
     let tokens = metadata.get("tokenizer.ggml.tokens").and_then(|entry| entry.strings().ok());
     let basename = metadata.get("general.basename").and_then(|entry| entry.str().ok());
     About {
         architecture: hyper.architecture().to_owned(),
         basename: basename.map(str::to_owned),
-        parameters: number("general.parameter_count"),
+        parameters: Some(file.files().tensors().map(|tensor| tensor.info.layout().elements() as u64).sum()),
         quantization: kind.map(|kind| kind.to_string()),
-        bytes,
+        bytes: file.files().tensors().map(|tensor| tensor.info.byte_len()).sum(),
         trained_context: hyper.context,
         embedding: hyper.embedding,
         vocabulary: tokens.map_or(0, |tokens| tokens.len()),

@@ -3,7 +3,10 @@
 //! Invariant: no name or message from outside gets onto a line but through [`door::visible`], and no line is longer than asked for.
 
 use oxcart::backend::ByteSize;
-use oxcart_http::{Cluster, ClusterPlacement, DeviceShare, Machine, ModelState, Presence, Purpose};
+use oxcart_http::{
+    Cluster, ClusterInterruption, ClusterPlacement, DeviceBlocks, DeviceShare, Machine, ModelState, Presence,
+    Purpose,
+};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -19,6 +22,9 @@ const COLOURS: [Color; 6] =
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const BAD: Style = Style::new().fg(Color::Red);
+
+/// Interruptions of a model that are shown, the latest ones.
+const INTERRUPTIONS: usize = 3;
 
 /// Bars of eight heights.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -132,6 +138,9 @@ fn model_lines(
     if let Some(trouble) = &model.trouble {
         lines.push(Line::styled(format!("the last step failed: {}", door::visible(trouble)), BAD));
     }
+    for interruption in model.interruptions.iter().rev().take(INTERRUPTIONS) {
+        lines.extend(interruption_lines(interruption, now.uptime_seconds));
+    }
     for request in &model.running {
         let text = format!(
             "  #{:<6} prompt {:<7} answer {} of {}",
@@ -154,7 +163,7 @@ fn layers(now: &Cluster, model: &ModelState, width: usize) -> Line<'static> {
         let is_dead = machine.is_some_and(|at| now.machines[at].failure.is_some());
         let colour = if is_dead { Color::Red } else { COLOURS[machine.unwrap_or(0) % COLOURS.len()] };
         let mark = if is_dead { "dead: " } else { "" };
-        let text: String = format!(" {mark}{} {}", blocks(share), door::visible(&share.machine))
+        let text: String = format!(" {mark}{} {}", blocks(share.blocks), door::visible(&share.machine))
             .chars()
             .take(columns)
             .collect();
@@ -231,7 +240,7 @@ fn machine_lines(
 fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'static>; 2] {
     let mut parts = Vec::new();
     parts.extend(share.has_input.then(|| "embeddings".to_owned()));
-    parts.extend((share.blocks[1] > share.blocks[0]).then(|| blocks(share)));
+    parts.extend((share.blocks[1] > share.blocks[0]).then(|| blocks(share.blocks)));
     parts.extend(share.has_output.then(|| "output".to_owned()));
     let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
     let of = if is_named { format!(" of {}", door::visible(&model.name)) } else { String::new() };
@@ -252,17 +261,46 @@ fn departure(plan: &ClusterPlacement) -> String {
         return format!("it would not work: {}", door::visible(problem));
     }
     let shares = plan.shares.iter().filter(|share| share.blocks[1] > share.blocks[0]);
-    let parts: Vec<String> =
-        shares.map(|share| format!("{} on {}", blocks(share), door::visible(&share.machine))).collect();
+    let parts: Vec<String> = shares
+        .map(|share| format!("{} on {}", blocks(share.blocks), door::visible(&share.machine)))
+        .collect();
     parts.join(", ")
 }
 
 /// `blocks 0-14`.
-fn blocks(share: &DeviceShare) -> String {
-    match share.blocks {
+fn blocks(range: [usize; 2]) -> String {
+    match range {
         [first, end] if end == first + 1 => format!("block {first}"),
         [first, end] => format!("blocks {first}-{}", end.saturating_sub(1)),
     }
+}
+
+/// What happened to machines, how long it took, and the plan before and after.
+fn interruption_lines(interruption: &ClusterInterruption, now: f64) -> [Line<'static>; 3] {
+    let ClusterInterruption { lost, returned, before, after, stall_ms, .. } = interruption;
+    let mut parts: Vec<String> = Vec::new();
+    for machine in lost {
+        let reason = if machine.reason.is_empty() { "" } else { &format!(" ({})", machine.reason) };
+        parts.push(format!("{} was lost{reason}", machine.machine));
+    }
+    parts.extend(returned.iter().map(|machine| format!("{machine} came back")));
+    if parts.is_empty() {
+        parts.push("a machine waited in vain for another".into());
+    }
+    let head = format!(
+        "{} ago answers paused for {stall_ms} ms: {}",
+        duration((now - interruption.uptime_seconds).max(0.0)),
+        door::visible(&parts.join(", ")),
+    );
+    let plan = |shares: &[DeviceBlocks]| {
+        let parts = shares.iter().map(|share| format!("{} on {}", blocks(share.blocks), share.machine));
+        door::visible(&parts.collect::<Vec<_>>().join(", "))
+    };
+    [
+        Line::raw(head),
+        Line::styled(format!("  before: {}", plan(before)), DIM),
+        Line::styled(format!("  after: {}", plan(after)), DIM),
+    ]
 }
 
 /// The last rates as bars.
@@ -295,7 +333,7 @@ fn cut(line: &mut Line<'static>, width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oxcart_http::{ClusterPlacements, Link, PlacementWithout, RequestState};
+    use oxcart_http::{ClusterPlacements, Link, LostMachine, PlacementWithout, RequestState};
 
     fn share(machine: &str, blocks: [usize; 2]) -> DeviceShare {
         DeviceShare {
@@ -350,6 +388,22 @@ mod tests {
             finished: 3,
             failed: 0,
             trouble: None,
+            interruptions: vec![ClusterInterruption {
+                uptime_seconds: 50.0,
+                lost: vec![LostMachine { machine: "c:3\x1b".into(), reason: "closed the connection".into() }],
+                before: vec![DeviceBlocks {
+                    machine: "c:3".into(),
+                    blocks: [0, 30],
+                    ..DeviceBlocks::default()
+                }],
+                after: vec![
+                    DeviceBlocks { machine: "a:1".into(), blocks: [0, 20], ..DeviceBlocks::default() },
+                    DeviceBlocks { machine: "b:2".into(), blocks: [20, 30], ..DeviceBlocks::default() },
+                ],
+                tokens: 37,
+                stall_ms: 1250,
+                ..ClusterInterruption::default()
+            }],
             plans,
         };
         Cluster {
@@ -373,6 +427,9 @@ mod tests {
             "40.0 tokens/s   1 of 8 running   2 waiting   3 answered",
             "blocks 0-19 a:1",
             "dead: blocks 20-29 b:2",
+            "12 s ago answers paused for 1250 ms: c:3\\u{1b} was lost (closed the connection)",
+            "  before: blocks 0-29 on c:3",
+            "  after: blocks 0-19 on a:1, blocks 20-29 on b:2",
             "#7      prompt 11      answer 5 of 100",
             "■ b:2  dead: closed the connection",
             "  device 0: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB free at start",

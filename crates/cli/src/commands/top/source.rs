@@ -6,15 +6,27 @@ use std::time::Instant;
 
 use oxcart::backend::{Device, Registry};
 use oxcart::rpc::client::RemoteRegistry;
-use oxcart_http::{Cluster, DeviceMemory, Machine};
+use oxcart_http::{Cluster, DeviceMemory, Fingerprint, Machine};
 use ureq::Agent;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector, TcpConnector};
 
 use super::picture::Subject;
+use super::pinned::PinnedConnector;
 use crate::commands::serve::key_file::all_keys;
 use crate::door;
 use crate::failure::Failure;
 use crate::limits::{MAX_PICTURE_BYTES, PICTURE_TIME};
 use crate::workers::{self, Heartbeat, Listed, WorkerAt};
+
+/// What a server wants of those who look, and by what it is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Access<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) key_file: Option<&'a Path>,
+    /// Of its certificate.
+    pub(super) fingerprint: Option<Fingerprint>,
+}
 
 /// What is looked at.
 #[derive(Debug)]
@@ -25,9 +37,12 @@ pub(super) enum Source {
 
 impl Source {
     /// A server by its URL, or a worker by its address.
-    pub(super) fn new(place: &str, key: Option<&str>, file: Option<&Path>) -> Result<Source, Failure> {
+    pub(super) fn new(place: &str, access: Access<'_>) -> Result<Source, Failure> {
+        if access.fingerprint.is_some() && !place.starts_with("https://") {
+            return Err(Failure::Usage("--fingerprint needs an address that begins with https://".into()));
+        }
         if place.starts_with("http://") || place.starts_with("https://") {
-            return Ok(Source::Server(Server::new(place, key, file)?));
+            return Ok(Source::Server(Server::new(place, access)?));
         }
         let endpoint = workers::endpoint(place).map_err(|error| {
             let shown = place.escape_debug();
@@ -35,7 +50,7 @@ impl Source {
                 "'{shown}' is neither http://HOST:PORT nor HOST:PORT of a worker: {error}"
             ))
         })?;
-        if key.is_some() || file.is_some() {
+        if access.key.is_some() || access.key_file.is_some() {
             return Err(Failure::Usage(
                 "workers need no API key; for a server, write http://HOST:PORT".into(),
             ));
@@ -119,18 +134,32 @@ pub(super) struct Server {
     /// As it was given.
     url: String,
     key: Option<String>,
+    /// Whether its certificate is known by its fingerprint.
+    is_pinned: bool,
 }
 
 impl Server {
-    fn new(url: &str, key: Option<&str>, file: Option<&Path>) -> Result<Server, Failure> {
-        let given: Vec<String> = key.map(str::to_owned).into_iter().collect();
-        let key = all_keys(&given, file)?.into_iter().next();
+    fn new(url: &str, access: Access<'_>) -> Result<Server, Failure> {
+        let given: Vec<String> = access.key.map(str::to_owned).into_iter().collect();
+        let key = all_keys(&given, access.key_file)?.into_iter().next();
         // The address is the operator's own; a proxy between here and there has no part in it.
         let config = Agent::config_builder()
             .timeout_global(Some(PICTURE_TIME))
             .http_status_as_error(false)
-            .proxy(None);
-        Ok(Server { agent: config.build().new_agent(), url: url.to_owned(), key })
+            .proxy(None)
+            // Who has the certificate of the fingerprint has it at this place alone.
+            .max_redirects(if access.fingerprint.is_some() { 0 } else { 10 })
+            .build();
+        let agent = match access.fingerprint {
+            None => config.new_agent(),
+            Some(fingerprint) => {
+                let tls = fingerprint.client_config();
+                let tls = tls.map_err(|error| Failure::Machine(format!("TLS cannot be used: {error}")))?;
+                let connector = ().chain(TcpConnector::default()).chain(PinnedConnector(tls));
+                Agent::with_parts(config, connector, DefaultResolver::default())
+            }
+        };
+        Ok(Server { agent, url: url.to_owned(), key, is_pinned: access.fingerprint.is_some() })
     }
 
     fn look(&self) -> Result<Cluster, String> {
@@ -145,7 +174,12 @@ impl Server {
                 ureq::Error::Io(error) => error.to_string(),
                 error => error.to_string(),
             };
-            format!("cannot read {}: {}; is oxcart serve running there?", url, door::visible(&why))
+            let advice = match url.starts_with("https://") && why.contains("certificate") {
+                true if self.is_pinned => "is it the server that you mean?",
+                true => "--fingerprint trusts the certificate that oxcart serve --tls has made",
+                false => "is oxcart serve running there?",
+            };
+            format!("cannot read {url}: {}; {advice}", door::visible(&why))
         };
         let mut response = request.call().map_err(failed)?;
         let status = response.status().as_u16();
@@ -190,7 +224,7 @@ mod tests {
             // Who has had enough closes the connection.
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         });
-        let told = Source::new(&url, None, None).unwrap().look().unwrap_err();
+        let told = Source::new(&url, Access::default()).unwrap().look().unwrap_err();
         server.join().unwrap();
         told
     }

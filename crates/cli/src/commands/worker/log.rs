@@ -1,6 +1,6 @@
 //! What a worker tells its operator, as events.
 //!
-//! Whoever tells never waits, also of a panic: the log sees to that.
+//! Telling never waits, also of a panic: the log sees to that.
 
 use std::panic::{self, PanicHookInfo};
 use std::sync::Arc;

@@ -23,6 +23,25 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
+    /// Bytes that one of its own tokens stands for, at most.
+    pub(super) fn longest(&self) -> usize {
+        match self {
+            Dialect::Plain | Dialect::Spaceless { .. } => 0,
+            Dialect::Dna(_) => CLOSE.len().max(GROUP),
+        }
+    }
+
+    /// The byte that one is read as wherever it stands, if there is such a byte.
+    pub(super) fn reads(&self, byte: u8) -> Option<u8> {
+        match self {
+            Dialect::Plain | Dialect::Dna(_) => Some(byte),
+            // Characters of several bytes may be white space, or have fewer bytes in lower case.
+            Dialect::Spaceless { .. } if !byte.is_ascii() || char::from(byte).is_whitespace() => None,
+            Dialect::Spaceless { lowercase: true } => Some(byte.to_ascii_lowercase()),
+            Dialect::Spaceless { lowercase: false } => Some(byte),
+        }
+    }
+
     /// Appends the tokens of a text.
     pub(super) fn encode(&self, bpe: &Bpe, text: &[u8], work: &mut Work, tokens: &mut Vec<Token>) {
         match self {

@@ -13,7 +13,7 @@ fn ugm(tokens: &[(&str, f32)], spaces: UgmSpaces) -> Ugm {
 #[track_caller]
 fn check(ugm: &Ugm, text: &str, expected: &[Token]) {
     let mut tokens = vec![99];
-    ugm.encode(text.as_bytes(), &mut tokens);
+    assert!(ugm.encode(text.as_bytes(), usize::MAX, &mut tokens));
     assert_eq!(tokens.strip_prefix(&[99]), Some(expected), "{text:?}");
 }
 

@@ -8,6 +8,7 @@ use oxcart_gguf::{Metadata, Name};
 use super::{Attributes, Flags, SpecialTokens, Token, Tokenizer, Vocab, VocabError};
 use crate::text::bpe::{Bpe, Dialect, Dna, without_mark};
 use crate::text::decode::meaning;
+use crate::text::fit::Fit;
 use crate::text::limits::{MAX_NAMELESS_TOKENS, MAX_PIECE_BYTES, MAX_TOKENS};
 use crate::text::pieces::{Arena, Pieces};
 use crate::text::plamo2::Plamo2;
@@ -133,6 +134,7 @@ impl Vocab {
             meanings.push(&buffer);
         }
         let tokenizer = kind.tokenizer(metadata, (&texts, &scores, &attributes), &flags, special.unk)?;
+        let fit = Fit::new(&tokenizer, &specials);
         Ok(Vocab {
             texts,
             meanings,
@@ -144,6 +146,7 @@ impl Vocab {
             flags,
             specials,
             tokenizer,
+            fit,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What is in the folders of a cache, remembered: how much each share and each domain has, and which entry goes next.
 //!
 //! It is made by reading the folders and kept up with what this worker does there itself; others may change them too. So it is a
-//! guess, and whoever removes an entry by it looks at that entry first and tells the index what it saw. A use of an entry that it
+//! guess, and what removes an entry by it looks at that entry first and tells the index what it saw. A use of an entry that it
 //! has not heard of makes the entry younger, never older: the oldest one that is as remembered is the oldest.
 //!
 //! Invariant: sums are those of what is remembered, and every change and every search takes logarithmic time. No call to the

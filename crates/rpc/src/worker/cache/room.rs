@@ -179,7 +179,7 @@ impl Room {
         self.free(&mut self.known(), root, None, 0)
     }
 
-    /// An entry is no more. Nothing waits for this: whoever is about to remove it looks first.
+    /// An entry is no more. Nothing waits for this: a thread that is about to remove it looks first.
     pub(super) fn forget(&self, domain: &Domain, hash: u64) {
         if let Ok(mut known) = self.known.try_lock() {
             known.index.change(domain, |of_domain| of_domain.forget(hash));
