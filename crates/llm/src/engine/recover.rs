@@ -2,7 +2,7 @@
 //!
 //! Invariants: neither fails a request. Tokens that were handed out do not change, and none is handed out twice: a step chooses tokens only
 //! after all that it computes was computed. Whatever chooses tokens is a request's own and does not notice; only what devices held is computed
-//! again, in pieces as prompts are. Every loss is told once, and what belongs to an earlier epoch is refused. Between two moves that nothing
+//! again, in pieces as prompts are. Every loss is told once, and sequences from before a move are refused. Between two moves that nothing
 //! forced, every request that was interrupted by the first gets a token.
 
 use std::collections::{BTreeMap, BTreeSet};
