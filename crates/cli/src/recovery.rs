@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxcart::backend::{Device, Registry};
 use oxcart::llm::engine::{Recover, Recovery as Recovered};
@@ -169,13 +170,18 @@ impl Recover for Recovery {
     }
 
     fn recovered(&mut self, recovery: &Recovered) {
-        let Recovered { requests, tokens, moved, stall, .. } = recovery;
+        let Recovered { requests, tokens, noticing, planning, loading, stall, .. } = recovery;
+        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
+        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         tracing::info!(
-            "continued after {:.2} s, {:.2} s of which went into loading; recomputed {tokens} token{} of {requests} answer{}",
-            stall.as_secs_f64(),
-            moved.as_secs_f64(),
-            if *tokens == 1 { "" } else { "s" },
-            if *requests == 1 { "" } else { "s" },
+            "continued after {}: {} to notice, {} to plan, {} to load, {} to compute {} of {} again",
+            seconds(*stall),
+            seconds(*noticing),
+            seconds(*planning),
+            seconds(*loading),
+            seconds(recovery.recomputing()),
+            of(*tokens, "token"),
+            of(*requests, "answer"),
         );
     }
 

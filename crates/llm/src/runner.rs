@@ -38,6 +38,7 @@ pub const PAGE_TOKENS: usize = PAGE;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
@@ -158,6 +159,8 @@ pub struct Runner {
     computed_tokens: u64,
     /// How often it was put on devices before.
     epoch: u64,
+    /// How long that took.
+    settling: Duration,
     /// What devices hold of its model while it is on none.
     held: Option<Held>,
 }
@@ -220,6 +223,7 @@ impl Runner {
             shared_tokens: 0,
             computed_tokens: 0,
             epoch: 0,
+            settling: Duration::ZERO,
             held: None,
         })
     }
@@ -244,6 +248,11 @@ impl Runner {
         self.epoch
     }
 
+    /// How long it took, all times together, to put it on other devices or to try to.
+    pub fn settling(&self) -> Duration {
+        self.settling
+    }
+
     /// Goes on with another copy of its model, with the same options; ids of sequences are not used again, counters go on.
     fn settle(&mut self, model: Arc<Model>, streams: Vec<Box<dyn Stream>>) -> Result<(), Error> {
         let mut fresh = Runner::new(model, streams, self.options)?;
@@ -254,6 +263,7 @@ impl Runner {
             shared_tokens: self.shared_tokens,
             computed_tokens: self.computed_tokens,
             epoch: self.epoch + 1,
+            settling: self.settling,
             ..fresh
         };
         Ok(())

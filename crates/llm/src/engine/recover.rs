@@ -23,14 +23,26 @@ pub struct Recovery {
     pub requests: usize,
     /// Tokens that devices held of these and that were lost with the state of all of them.
     pub tokens: usize,
-    /// How long it took to put the model on other devices.
-    pub moved: Duration,
-    /// How long it took until all of these requests had their next token, from when the loss or the return was noticed.
+    /// How long steps took, from their beginning, to find that a device was lost.
+    pub noticing: Duration,
+    /// How long it took to find out which devices remain or are there again, and which part of the model each shall have.
+    pub planning: Duration,
+    /// How long it took to put the model there: weights that were missing, memory, graphs.
+    pub loading: Duration,
+    /// How long it took until all of these requests had their next token, from the beginning of the step that met the loss, or from when the
+    /// return was noticed.
     pub stall: Duration,
     /// What each device had before.
     pub before: Vec<Share>,
     /// What each device has now.
     pub after: Vec<Share>,
+}
+
+impl Recovery {
+    /// How long it took to compute again what was lost, and each request's next token: what is left of the stall.
+    pub fn recomputing(&self) -> Duration {
+        self.stall.saturating_sub(self.noticing + self.planning + self.loading)
+    }
 }
 
 /// Devices that have come back, or are new, and that a model moves to.
@@ -92,7 +104,9 @@ pub(super) struct Interruption {
     /// What nothing was done about yet.
     change: Option<Change>,
     since: Duration,
-    moved: Duration,
+    noticing: Duration,
+    planning: Duration,
+    loading: Duration,
     interrupted: BTreeSet<RequestId>,
     tokens: usize,
     /// Requests that were under way and got no token since, and how many they had.
@@ -113,8 +127,9 @@ impl Engine {
         self.recover = Some(Box::new(recover));
     }
 
-    /// Whether an error is a loss that can be recovered from; if so, requests are back to their logs, and the next step goes on from there.
-    pub(super) fn is_interrupted_by(&mut self, error: &Error) -> bool {
+    /// Whether the error of a step, which began at that time, is a loss that can be recovered from; if so, requests are back to their logs, and
+    /// the next step goes on from there.
+    pub(super) fn is_interrupted_by(&mut self, error: &Error, began: Duration) -> bool {
         let Some((device, reason, is_gone)) = error.lost_work().filter(|_| self.recover.is_some()) else {
             return false;
         };
@@ -128,7 +143,12 @@ impl Engine {
             }
         };
         let loss = Loss { device, reason, is_gone, in_vain, epoch: self.runner.epoch() };
-        self.interrupt(Change::Lost(loss.clone()), (self.clock)());
+        // What finding devices took is counted there, although it came to nothing.
+        let noticing = match self.runner.is_released() {
+            true => Duration::ZERO,
+            false => (self.clock)().saturating_sub(began),
+        };
+        self.interrupt(Change::Lost(loss.clone()), began).noticing += noticing;
         self.events.push_back(Event::Lost(loss));
         true
     }
@@ -150,12 +170,14 @@ impl Engine {
     }
 
     /// Puts all requests back to their logs and takes the runner off its devices.
-    fn interrupt(&mut self, change: Change, since: Duration) {
+    fn interrupt(&mut self, change: Change, since: Duration) -> &mut Interruption {
         let before = self.runner.model().placement().shares();
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
             change: None,
             since,
-            moved: Duration::ZERO,
+            noticing: Duration::ZERO,
+            planning: Duration::ZERO,
+            loading: Duration::ZERO,
             interrupted: BTreeSet::new(),
             tokens: 0,
             paused: BTreeMap::new(),
@@ -170,6 +192,7 @@ impl Engine {
         }
         self.parked.clear();
         self.runner.release();
+        interruption
     }
 
     /// Finds other devices after a loss or a return; says whether it had to.
@@ -180,12 +203,15 @@ impl Engine {
         let (Some(change), Some(recover)) = (&interruption.change, &mut self.recover) else {
             return Ok(false);
         };
-        let start = (self.clock)();
+        let (start, settled) = ((self.clock)(), self.runner.settling());
         let done = match change {
             Change::Lost(loss) => recover.recover(loss, &mut self.runner),
             Change::Returned => recover.take_in(&mut self.runner),
         };
-        interruption.moved += (self.clock)().saturating_sub(start);
+        let moving = (self.clock)().saturating_sub(start);
+        let loading = moving.min(self.runner.settling() - settled);
+        interruption.loading += loading;
+        interruption.planning += moving - loading;
         done?;
         interruption.change = None;
         Ok(true)
@@ -211,7 +237,9 @@ impl Engine {
             epoch: self.runner.epoch(),
             requests: interruption.interrupted.len(),
             tokens: interruption.tokens,
-            moved: interruption.moved,
+            noticing: interruption.noticing,
+            planning: interruption.planning,
+            loading: interruption.loading,
             stall: (self.clock)().saturating_sub(interruption.since),
             before: std::mem::take(&mut interruption.before),
             after: self.runner.model().placement().shares().to_vec(),
