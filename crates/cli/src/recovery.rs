@@ -170,7 +170,8 @@ impl Recover for Recovery {
     }
 
     fn recovered(&mut self, recovery: &Recovered) {
-        let Recovered { requests, tokens, noticing, planning, loading, stall, .. } = recovery;
+        let Recovered { requests, tokens, noticing, planning, loading, stall, numerics_changed, .. } =
+            recovery;
         let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
         let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         tracing::info!(
@@ -183,6 +184,12 @@ impl Recover for Recovery {
             of(*tokens, "token"),
             of(*requests, "answer"),
         );
+        if *numerics_changed && *requests > 0 {
+            tracing::warn!(
+                "last digits may differ from here on, and with them words: parts of the model moved to or from a device that does not \
+                 promise equal bits (a card, a worker of llama.cpp, or a processor with other instructions)"
+            );
+        }
     }
 
     fn draft_lost(&mut self, device: &str, reason: &str) {

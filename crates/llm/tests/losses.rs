@@ -246,6 +246,22 @@ fn a_device_may_be_lost_at_any_call() {
     }
 }
 
+/// Where something moves to or from a device that promises nothing, the event says that last digits may have changed.
+#[test]
+fn a_recovery_says_whether_last_digits_may_change() {
+    for (vague, is_changed) in [(None, false), (Some(0), true), (Some(1), true)] {
+        let frail = devices(2, ROOM);
+        vague.iter().for_each(|&at: &usize| frail[at].be_vague());
+        let mut cluster = cluster_on(frail, &[2.0, 2.0, 0.0], options());
+        cluster.frail[0].lose_after(200);
+        let told = answers(&mut cluster.engine);
+        let changed: Vec<bool> = told.recoveries.iter().map(|recovery| recovery.numerics_changed).collect();
+        assert_eq!(changed, [is_changed], "{vague:?}");
+        let is_vague = |share: &Share| share.arithmetic.is_none();
+        assert_eq!(told.recoveries[0].before.iter().position(is_vague), vague);
+    }
+}
+
 /// One that says again and again that it waited for another one is there, so far as it can be asked, but keeps requests from going on. One that
 /// says so now and then is interrupted and no more.
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::request::{Event, RequestId};
-use crate::model::{Error, Share};
+use crate::model::{ComputedBy, Error, Share};
 use crate::runner::{Lineup, Loss, Runner};
 
 /// How an engine went on after a loss or a return, or after several of which one came before it had recovered from the other.
@@ -32,6 +32,9 @@ pub struct Recovery {
     /// How long it took until all of these requests had their next token, from the beginning of the step that met the loss, or from when the
     /// return was noticed.
     pub stall: Duration,
+    /// Whether something is computed by a device that is not known to add up in the same order as the one before, so that last digits, and with
+    /// them perhaps words, differ from what they would have been.
+    pub numerics_changed: bool,
     /// What each device had before.
     pub before: Vec<Share>,
     /// What each device has now.
@@ -113,6 +116,8 @@ pub(super) struct Interruption {
     paused: BTreeMap<RequestId, usize>,
     /// What each device had.
     before: Vec<Share>,
+    /// What computed with each tensor.
+    computed_by: Vec<ComputedBy>,
 }
 
 impl fmt::Debug for Interruption {
@@ -171,7 +176,7 @@ impl Engine {
 
     /// Puts all requests back to their logs and takes the runner off its devices.
     fn interrupt(&mut self, change: Change, since: Duration) -> &mut Interruption {
-        let before = self.runner.model().placement().shares();
+        let before = self.runner.model().placement();
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
             change: None,
             since,
@@ -181,7 +186,8 @@ impl Engine {
             interrupted: BTreeSet::new(),
             tokens: 0,
             paused: BTreeMap::new(),
-            before: before.to_vec(),
+            before: before.shares().to_vec(),
+            computed_by: before.computed_by(),
         });
         interruption.change = Some(change);
         for job in self.jobs.values_mut() {
@@ -233,6 +239,9 @@ impl Engine {
         if interruption.change.is_some() || !interruption.paused.is_empty() {
             return;
         }
+        let placement = self.runner.model().placement();
+        let computed_by = placement.computed_by();
+        let mut pairs = interruption.computed_by.iter().zip(&computed_by);
         let recovery = Recovery {
             epoch: self.runner.epoch(),
             requests: interruption.interrupted.len(),
@@ -241,8 +250,9 @@ impl Engine {
             planning: interruption.planning,
             loading: interruption.loading,
             stall: (self.clock)().saturating_sub(interruption.since),
+            numerics_changed: !pairs.all(|(before, after)| before.computes_like(after)),
+            after: placement.shares().to_vec(),
             before: std::mem::take(&mut interruption.before),
-            after: self.runner.model().placement().shares().to_vec(),
         };
         self.interruption = None;
         if let Some(recover) = &mut self.recover {
