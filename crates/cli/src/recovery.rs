@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oxcart::backend::{Device, Registry};
+use oxcart::backend::{Device, Error as DeviceError, Registry};
 use oxcart::llm::engine::{Recover, Recovery as Recovered};
 use oxcart::llm::model::{Error, Placement};
 use oxcart::llm::runner::{Lineup, Loss, LostDevice, Runner};
@@ -52,7 +52,7 @@ pub(crate) struct Putting {
     pub(crate) path: PathBuf,
     /// Leaves out all but warnings.
     pub(crate) quiet: bool,
-    /// Is told where the model is from now on.
+    /// Is told where the model is from now on: a server, which keeps requests while there is no room for it.
     pub(crate) moved: Option<Moved>,
 }
 
@@ -60,18 +60,20 @@ impl Putting {
     /// Puts a runner that was released on the devices of a lineup.
     fn put(&mut self, lineup: &Lineup, runner: &mut Runner) -> Result<(), Error> {
         let placement = lineup.place_again(runner)?;
+        placement.check_room()?;
         let departures = match self.moved {
             Some(_) => {
                 departures(&self.workers, lineup, &self.path, |lineup: &Lineup| lineup.place_again(runner))
             }
             None => Vec::new(),
         };
-        if !self.quiet {
-            // A note that cannot be written does not keep anything from going on.
-            let _ = log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out));
-        }
         // Without a bar: the line may have the beginning of an answer.
         lineup.settle(runner, placement, &|_| {})?;
+        if !self.quiet {
+            let placement = runner.model().placement();
+            // A note that cannot be written does not keep anything from going on.
+            let _ = log::note_lines(|out| show_placement(placement, Terminal { colour: false }, out));
+        }
         if let Some(moved) = &mut self.moved {
             moved(runner.model().placement(), &departures);
         }
@@ -89,12 +91,14 @@ pub(crate) struct Recovery {
     seen: Option<u64>,
     /// What to change to, and the names of the devices that have come back for it.
     better: Option<(Lineup, Vec<String>)>,
+    /// What has too little room, since that was said.
+    lacking: Option<String>,
 }
 
 impl Recovery {
     /// A lineup whose first devices are in such places of workers.
     pub(crate) fn new(lineup: Lineup, places: Vec<RemotePlace>, putting: Putting) -> Recovery {
-        Recovery { lineup, places, putting, seen: None, better: None }
+        Recovery { lineup, places, putting, seen: None, better: None, lacking: None }
     }
 
     /// Devices of workers that have come back, over connections that the lineup does not know, for its places.
@@ -119,8 +123,23 @@ impl Recovery {
         });
     }
 
-    /// Puts a runner that was released on devices, on those that were planned with, too.
+    /// Puts a runner that was released on devices. If there is no room, and requests wait until there is, it is said once, and not again with every
+    /// byte that is free.
     fn put(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        let done = self.put_where_there_is_room(runner);
+        let lacking = done.as_ref().err().and_then(|error| Some((error, crowded(error)?.to_owned())));
+        if let Some((error, device)) = &lacking
+            && self.putting.moved.is_some()
+            && self.lacking.as_ref() != Some(device)
+        {
+            tracing::warn!("requests wait until there is room for the model: {error}");
+        }
+        self.lacking = lacking.map(|(_, device)| device);
+        done
+    }
+
+    /// Puts it on devices, on those that were planned with, too.
+    fn put_where_there_is_room(&mut self, runner: &mut Runner) -> Result<(), Error> {
         let Recovery { lineup, putting, better, .. } = self;
         let Some((better, names)) = better.take() else { return putting.put(lineup, runner) };
         for name in &names {
@@ -132,6 +151,15 @@ impl Recovery {
             tracing::warn!("continuing as before, because the model cannot be moved: {failure}");
         }
         Ok(())
+    }
+}
+
+/// What has too little memory, if that is what an error says.
+fn crowded(error: &Error) -> Option<&str> {
+    match error {
+        Error::NoRoom { device, .. } => Some(device),
+        Error::Device(DeviceError::OutOfMemory { buffer_type, .. }) => Some(buffer_type),
+        _ => None,
     }
 }
 

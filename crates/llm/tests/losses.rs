@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use oxcart_backend::{Device, StreamOptions};
+use oxcart_backend::{ByteSize, Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::engine::{
     Draft, End, Engine, EngineOptions, Event, Recover, Recovery, Request, RequestId, Return, Speculation,
@@ -405,8 +405,13 @@ fn without_room_the_error_says_how_much_is_missing() {
         error.to_string().starts_with("small has 4.0 KiB free, but its part of the model needs"),
         "{error}"
     );
+    let Error::NoRoom { needed, .. } = error else { unreachable!() };
+    assert!(
+        error.to_string().ends_with(&format!("{} are missing", ByteSize(needed as u64 - 4096))),
+        "{error}"
+    );
     // Again, and cancelling needs no device.
-    assert!(matches!(engine.step(), Err(Error::NoRoom { .. })));
+    assert!(matches!(engine.step(), Err(Error::NoRoom { .. })) && engine.lacks_room());
     assert!(engine.cancel(ids[7]) && engine.runner().is_released());
     let mut told = Told::default();
     told.listen(&mut engine);
@@ -424,6 +429,7 @@ fn without_room_the_error_says_how_much_is_missing() {
         assert_eq!(told.answers.get(id), Some(expected), "{id}");
     }
     assert_eq!((told.losses.len(), told.recoveries.len()), (1, 1));
+    assert!(!engine.lacks_room());
 }
 
 /// The ids of a plan that is gone mean nothing.

@@ -25,7 +25,8 @@ pub struct Recovery {
     pub tokens: usize,
     /// How long steps took, from their beginning, to find that a device was lost.
     pub noticing: Duration,
-    /// How long it took to find out which devices remain or are there again, and which part of the model each shall have.
+    /// How long it took to find out which devices remain or are there again, and which part of the model each shall have, and
+    /// to wait while there was no room for it.
     pub planning: Duration,
     /// How long it took to put the model there: weights that were missing, memory, graphs.
     pub loading: Duration,
@@ -106,6 +107,8 @@ enum Change {
 pub(super) struct Interruption {
     /// What nothing was done about yet.
     change: Option<Change>,
+    /// When the last try found too little room.
+    lacks_room: Option<Duration>,
     since: Duration,
     noticing: Duration,
     planning: Duration,
@@ -130,6 +133,12 @@ impl Engine {
     /// Says what is done when a device is lost. Without it, the step and all that follow fail.
     pub fn recover_with(&mut self, recover: impl Recover + 'static) {
         self.recover = Some(Box::new(recover));
+    }
+
+    /// Whether the last step failed because the devices that are left have no room for the model. Requests are kept, each step tries again, and
+    /// there may be room once a device has come back or others have given memory back.
+    pub fn lacks_room(&self) -> bool {
+        self.interruption.as_ref().is_some_and(|interruption| interruption.lacks_room.is_some())
     }
 
     /// Whether the error of a step, which began at that time, is a loss that can be recovered from; if so, requests are back to their logs, and
@@ -179,6 +188,7 @@ impl Engine {
         let before = self.runner.model().placement();
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
             change: None,
+            lacks_room: None,
             since,
             noticing: Duration::ZERO,
             planning: Duration::ZERO,
@@ -214,10 +224,13 @@ impl Engine {
             Change::Lost(loss) => recover.recover(loss, &mut self.runner),
             Change::Returned => recover.take_in(&mut self.runner),
         };
-        let moving = (self.clock)().saturating_sub(start);
+        let now = (self.clock)();
+        // Time in which there was no room counts, too.
+        let moving = now.saturating_sub(interruption.lacks_room.unwrap_or(start));
         let loading = moving.min(self.runner.settling() - settled);
         interruption.loading += loading;
         interruption.planning += moving - loading;
+        interruption.lacks_room = done.as_ref().is_err_and(Error::lacks_room).then_some(now);
         done?;
         interruption.change = None;
         Ok(true)
