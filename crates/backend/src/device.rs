@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use oxcart_tensor::TensorRef;
 
+use crate::arithmetic::Arithmetic;
 use crate::buffer::{Buffer, BufferType};
 use crate::error::Error;
 use crate::host::HostMemory;
@@ -111,6 +112,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Whether it can use tensors in this kind of memory.
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool;
+
+    /// The order in which it adds up, if that is fixed to the last bit.
+    fn arithmetic(&self) -> Option<Arithmetic> {
+        None
+    }
 
     /// How fast it is, very roughly.
     fn pace(&self) -> Pace {

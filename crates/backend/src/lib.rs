@@ -8,6 +8,7 @@
 //! range is checked against its buffer before it is touched.
 #![deny(unsafe_code)]
 
+mod arithmetic;
 mod buffer;
 mod byte_size;
 mod compare;
@@ -25,6 +26,7 @@ mod registry;
 mod stream;
 mod table;
 
+pub use arithmetic::Arithmetic;
 pub use buffer::{Buffer, BufferType, Usage, allocate, same_buffer_type};
 pub use byte_size::ByteSize;
 pub use compare::{Comparison, compare};

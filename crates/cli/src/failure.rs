@@ -57,10 +57,11 @@ impl Failure {
             // The number of a sequence means nothing to a person.
             ModelError::InSequence { error, .. } => Failure::run(path, *error),
             ModelError::NoRoom { device, free, needed } => Failure::NoRoom(format!(
-                "{} has {} free, but its part of the model needs {}: add a worker, or change --split, --ctx or --kv",
+                "{} has {} free, but its part of the model needs {}: {} are missing; add a worker, or change --split, --ctx or --kv",
                 device_name(&device),
                 ByteSize(free as u64),
-                ByteSize(needed as u64)
+                ByteSize(needed as u64),
+                ByteSize(needed.saturating_sub(free) as u64)
             )),
             error => Failure::Run { path: path.to_owned(), error: Box::new(error) },
         }

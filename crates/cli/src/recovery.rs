@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use oxcart::backend::{Device, Registry};
+use oxcart::backend::{Device, Error as DeviceError, Registry};
 use oxcart::llm::engine::{Recover, Recovery as Recovered};
 use oxcart::llm::model::{Error, Placement};
 use oxcart::llm::runner::{Lineup, Loss, LostDevice, Runner};
@@ -51,7 +52,7 @@ pub(crate) struct Putting {
     pub(crate) path: PathBuf,
     /// Leaves out all but warnings.
     pub(crate) quiet: bool,
-    /// Is told where the model is from now on.
+    /// Is told where the model is from now on: a server, which keeps requests while there is no room for it.
     pub(crate) moved: Option<Moved>,
 }
 
@@ -59,19 +60,21 @@ impl Putting {
     /// Puts a runner that was released on the devices of a lineup.
     fn put(&mut self, lineup: &Lineup, runner: &mut Runner) -> Result<(), Error> {
         let placement = lineup.place_again(runner)?;
+        placement.check_room()?;
         let departures = match self.moved {
             Some(_) => {
                 departures(&self.workers, lineup, &self.path, |lineup: &Lineup| lineup.place_again(runner))
             }
             None => Vec::new(),
         };
-        if !self.quiet {
-            // A note that cannot be written does not keep anything from going on.
-            let (proportions, plain) = (&lineup.options().proportions, Terminal { colour: false });
-            let _ = log::note_lines(|out| show_placement(&placement, proportions, plain, out));
-        }
         // Without a bar: the line may have the beginning of an answer.
         lineup.settle(runner, placement, &|_| {})?;
+        if !self.quiet {
+            let (placement, proportions) = (runner.model().placement(), &lineup.options().proportions);
+            // A note that cannot be written does not keep anything from going on.
+            let plain = Terminal { colour: false };
+            let _ = log::note_lines(|out| show_placement(placement, proportions, plain, out));
+        }
         if let Some(moved) = &mut self.moved {
             moved(runner.model().placement(), &departures);
         }
@@ -91,12 +94,14 @@ pub(crate) struct Recovery {
     seen: Option<u64>,
     /// What to change to, and the names of the devices that have come back for it.
     better: Option<(Lineup, Vec<String>)>,
+    /// What has too little room, since that was said.
+    lacking: Option<String>,
 }
 
 impl Recovery {
     /// A lineup whose first devices are in such places of workers.
     pub(crate) fn new(lineup: Lineup, places: Vec<RemotePlace>, putting: Putting) -> Recovery {
-        Recovery { lineup, places, unused: Vec::new(), putting, seen: None, better: None }
+        Recovery { lineup, places, unused: Vec::new(), putting, seen: None, better: None, lacking: None }
     }
 
     /// Makes places for devices of workers that were not there before.
@@ -134,8 +139,23 @@ impl Recovery {
         });
     }
 
-    /// Puts a runner that was released on devices, on those that were planned with, too.
+    /// Puts a runner that was released on devices. If there is no room, and requests wait until there is, it is said once, and not again with every
+    /// byte that is free.
     fn put(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        let done = self.put_where_there_is_room(runner);
+        let lacking = done.as_ref().err().and_then(|error| Some((error, crowded(error)?.to_owned())));
+        if let Some((error, device)) = &lacking
+            && self.putting.moved.is_some()
+            && self.lacking.as_ref() != Some(device)
+        {
+            tracing::warn!("requests wait until there is room for the model: {error}");
+        }
+        self.lacking = lacking.map(|(_, device)| device);
+        done
+    }
+
+    /// Puts it on devices, on those that were planned with, too.
+    fn put_where_there_is_room(&mut self, runner: &mut Runner) -> Result<(), Error> {
         let Recovery { lineup, places, unused, putting, better, .. } = self;
         let Some((better, names)) = better.take() else { return putting.put(lineup, runner) };
         let is_new = |name: &str| {
@@ -156,6 +176,15 @@ impl Recovery {
             tracing::warn!("continuing as before, because the model cannot be moved: {failure}");
         }
         Ok(())
+    }
+}
+
+/// What has too little memory, if that is what an error says.
+fn crowded(error: &Error) -> Option<&str> {
+    match error {
+        Error::NoRoom { device, .. } => Some(device),
+        Error::Device(DeviceError::OutOfMemory { buffer_type, .. }) => Some(buffer_type),
+        _ => None,
     }
 }
 
@@ -194,14 +223,26 @@ impl Recover for Recovery {
     }
 
     fn recovered(&mut self, recovery: &Recovered) {
-        let Recovered { requests, tokens, moved, stall, .. } = recovery;
+        let Recovered { requests, tokens, noticing, planning, loading, stall, numerics_changed, .. } =
+            recovery;
+        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
+        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         tracing::info!(
-            "continued after {:.2} s, {:.2} s of which went into loading; recomputed {tokens} token{} of {requests} answer{}",
-            stall.as_secs_f64(),
-            moved.as_secs_f64(),
-            if *tokens == 1 { "" } else { "s" },
-            if *requests == 1 { "" } else { "s" },
+            "continued after {}: {} to notice, {} to plan, {} to load, {} to compute {} of {} again",
+            seconds(*stall),
+            seconds(*noticing),
+            seconds(*planning),
+            seconds(*loading),
+            seconds(recovery.recomputing()),
+            of(*tokens, "token"),
+            of(*requests, "answer"),
         );
+        if *numerics_changed && *requests > 0 {
+            tracing::warn!(
+                "last digits may differ from here on, and with them words: parts of the model moved to or from a device that does not \
+                 promise equal bits (a card, a worker of llama.cpp, or a processor with other instructions)"
+            );
+        }
     }
 
     fn draft_lost(&mut self, device: &str, reason: &str) {

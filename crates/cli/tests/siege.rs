@@ -12,6 +12,8 @@ mod crowd;
 mod honest;
 #[path = "siege/process.rs"]
 mod process;
+#[path = "user/random.rs"]
+mod random;
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,22 +22,7 @@ use std::time::{Duration, Instant};
 
 use honest::Round;
 use process::Process;
-
-/// Numbers that look random and are the same each time.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % count
-    }
-}
+use random::Random;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use oxcart_backend::{
-    Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory, Memory,
-    Registry, Stream, StreamOptions, same_buffer_type,
+    Arithmetic, Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory,
+    Memory, Registry, Stream, StreamOptions, same_buffer_type,
 };
 use oxcart_tensor::TensorRef;
 
@@ -113,6 +113,10 @@ impl Device for CpuDevice {
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(buffer_type, &self.buffer_type) || buffer_type.is_host()
+    }
+
+    fn arithmetic(&self) -> Option<Arithmetic> {
+        self.level.arithmetic()
     }
 }
 

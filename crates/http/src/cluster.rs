@@ -191,8 +191,12 @@ impl CurrentPlacements {
                 after: blocks(&one.recovery.after),
                 requests: one.recovery.requests,
                 tokens: one.recovery.tokens,
-                moved_ms: whole_ms(one.recovery.moved),
+                noticing_ms: whole_ms(one.recovery.noticing),
+                planning_ms: whole_ms(one.recovery.planning),
+                loading_ms: whole_ms(one.recovery.loading),
+                recomputing_ms: whole_ms(one.recovery.recomputing()),
                 stall_ms: whole_ms(one.recovery.stall),
+                numerics_changed: one.recovery.numerics_changed,
             }
         };
         past.iter().map(told).collect()
@@ -240,10 +244,18 @@ pub struct ClusterInterruption {
     pub requests: usize,
     /// Their tokens that were lost with the state of devices, and computed again.
     pub tokens: usize,
-    /// Of the pause, how long it took to put the model on other devices.
-    pub moved_ms: u64,
+    /// Of the pause, how long it took to find that a machine was lost.
+    pub noticing_ms: u64,
+    /// Of the pause, how long it took to find out which machines are there, and to wait for room on them.
+    pub planning_ms: u64,
+    /// Of the pause, how long it took to put the model on them.
+    pub loading_ms: u64,
+    /// Of the pause, how long it took to compute again what was lost.
+    pub recomputing_ms: u64,
     /// How long it took until each of the requests had its next token.
     pub stall_ms: u64,
+    /// Whether last digits may differ from then on, because something is computed by another kind of device.
+    pub numerics_changed: bool,
 }
 
 /// A request that is computed.

@@ -32,5 +32,6 @@ pub use hyper_parameters::{
     Source, StateSpace, StreamRule, Streams, Temperature, TokenRows, Window,
 };
 pub use net::Section;
+pub(crate) use placement::ComputedBy;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
 pub use weights::{Model, Progress};

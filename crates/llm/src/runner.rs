@@ -39,6 +39,7 @@ pub const PAGE_TOKENS: usize = PAGE;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
@@ -159,6 +160,8 @@ pub struct Runner {
     computed_tokens: u64,
     /// How often it was put on devices before.
     epoch: u64,
+    /// How long that took.
+    settling: Duration,
     /// What devices hold of its model while it is on none.
     held: Option<Held>,
 }
@@ -221,6 +224,7 @@ impl Runner {
             shared_tokens: 0,
             computed_tokens: 0,
             epoch: 0,
+            settling: Duration::ZERO,
             held: None,
         })
     }
@@ -245,6 +249,11 @@ impl Runner {
         self.epoch
     }
 
+    /// How long it took, all times together, to put it on other devices or to try to.
+    pub fn settling(&self) -> Duration {
+        self.settling
+    }
+
     /// Goes on with another copy of its model, with the same options; ids of sequences are not used again, counters go on.
     fn settle(&mut self, model: Arc<Model>, streams: Vec<Box<dyn Stream>>) -> Result<(), Error> {
         let mut fresh = Runner::new(model, streams, self.options)?;
@@ -255,6 +264,7 @@ impl Runner {
             shared_tokens: self.shared_tokens,
             computed_tokens: self.computed_tokens,
             epoch: self.epoch + 1,
+            settling: self.settling,
             ..fresh
         };
         Ok(())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use oxcart_backend::{Device, StreamOptions};
+use oxcart_backend::{ByteSize, Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::engine::{
     Draft, End, Engine, EngineOptions, Event, Recover, Recovery, Request, RequestId, Return, Speculation,
@@ -251,6 +251,22 @@ fn a_device_may_be_lost_at_any_call() {
     }
 }
 
+/// Where something moves to or from a device that promises nothing, the event says that last digits may have changed.
+#[test]
+fn a_recovery_says_whether_last_digits_may_change() {
+    for (vague, is_changed) in [(None, false), (Some(0), true), (Some(1), true)] {
+        let frail = devices(2, ROOM);
+        vague.iter().for_each(|&at: &usize| frail[at].be_vague());
+        let mut cluster = cluster_on(frail, &[2.0, 2.0, 0.0], options());
+        cluster.frail[0].lose_after(200);
+        let told = answers(&mut cluster.engine);
+        let changed: Vec<bool> = told.recoveries.iter().map(|recovery| recovery.numerics_changed).collect();
+        assert_eq!(changed, [is_changed], "{vague:?}");
+        let is_vague = |share: &Share| share.arithmetic.is_none();
+        assert_eq!(told.recoveries[0].before.iter().position(is_vague), vague);
+    }
+}
+
 /// One that says again and again that it waited for another one is there, so far as it can be asked, but keeps requests from going on. One that
 /// says so now and then is interrupted and no more.
 #[test]
@@ -394,8 +410,13 @@ fn without_room_the_error_says_how_much_is_missing() {
         error.to_string().starts_with("small has 4.0 KiB free, but its part of the model needs"),
         "{error}"
     );
+    let Error::NoRoom { needed, .. } = error else { unreachable!() };
+    assert!(
+        error.to_string().ends_with(&format!("{} are missing", ByteSize(needed as u64 - 4096))),
+        "{error}"
+    );
     // Again, and cancelling needs no device.
-    assert!(matches!(engine.step(), Err(Error::NoRoom { .. })));
+    assert!(matches!(engine.step(), Err(Error::NoRoom { .. })) && engine.lacks_room());
     assert!(engine.cancel(ids[7]) && engine.runner().is_released());
     let mut told = Told::default();
     told.listen(&mut engine);
@@ -413,6 +434,7 @@ fn without_room_the_error_says_how_much_is_missing() {
         assert_eq!(told.answers.get(id), Some(expected), "{id}");
     }
     assert_eq!((told.losses.len(), told.recoveries.len()), (1, 1));
+    assert!(!engine.lacks_room());
 }
 
 /// The ids of a plan that is gone mean nothing.

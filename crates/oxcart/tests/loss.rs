@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use oxcart::Request;
-use oxcart::llm::engine::Event;
+use oxcart::llm::engine::{Event, Recovery};
 use oxcart::llm::model::{PlacementOptions, Proportions};
 use oxcart::llm::text::SamplerSettings;
 use oxcart::rpc::worker::{Config, DialectChoice, Worker};
@@ -35,7 +35,9 @@ fn answer(lost_after: Option<usize>) -> (Vec<u32>, Vec<String>) {
             Event::Token(token) => tokens.push(token.token),
             Event::Lost(loss) => told.push(format!("lost in epoch {}", loss.epoch)),
             Event::Recovered(recovery) => {
-                assert!(recovery.tokens > 0 && recovery.moved <= recovery.stall);
+                assert!(recovery.tokens > 0);
+                let Recovery { noticing, planning, loading, stall, .. } = recovery;
+                assert_eq!(noticing + planning + loading + recovery.recomputing(), stall);
                 told.push(format!("{} recovered in epoch {}", recovery.requests, recovery.epoch));
             }
             event => assert!(matches!(event, Event::Finished { .. }), "{event:?}"),

@@ -37,8 +37,9 @@ pub use limits::{
     MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_KEPT_GRAPHS, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS,
 };
 pub use offer::{
-    CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_copies, offers_introductions,
-    offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes, with_copies, with_kept_graphs,
+    CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_arithmetic, offers_copies,
+    offers_introductions, offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes, with_arithmetic,
+    with_copies, with_kept_graphs,
 };
 pub use op_code::OpCode;
 pub use pairing::{NotPaired, PairingError, PairingMessage};

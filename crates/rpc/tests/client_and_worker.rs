@@ -12,10 +12,12 @@ use common::{Fixture, dialects};
 use oxcart_backend::{
     Buffers, Device, Place, Registry, StreamOptions, Work, allocate, copy_place, place_all,
 };
+use oxcart_cpu::{CpuDevice, Level};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Dialect;
 use oxcart_tensor::ops::PagedAttn;
 use oxcart_tensor::{DType, Graph, TensorId};
+use oxcart_testdev::Config as DeviceConfig;
 
 /// A little of everything the test device can do.
 fn graph() -> (Graph, [TensorId; 3]) {
@@ -173,4 +175,23 @@ fn own_ops_are_for_workers_that_say_they_have_them() {
     assert!(!supports(stock, None));
     let refused = connect(stock, Some(Dialect::own())).unwrap_err().to_string();
     assert!(refused.contains("version 7.0+ was asked for"), "{refused}");
+}
+
+/// A client knows whether a worker's devices add up in the same order as its own; of a worker with a device that promises nothing it knows nothing.
+#[test]
+fn a_worker_says_in_which_order_its_devices_add_up() {
+    let arithmetic = |fixture: &Fixture| {
+        let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap();
+        registry.devices()[0].arithmetic()
+    };
+    let cpu = || CpuDevice::new().unwrap();
+    let fixture = Fixture::with(DeviceConfig::default(), |config| config.devices = vec![cpu(), cpu()]);
+    assert!(cpu().arithmetic().is_some());
+    assert_eq!(arithmetic(&fixture), cpu().arithmetic());
+    let other = CpuDevice::with_level(Level::Scalar);
+    let fixture = Fixture::with(DeviceConfig::default(), |config| config.devices = vec![cpu(), other]);
+    let is_same = cpu().level() == Level::Scalar;
+    assert_eq!(arithmetic(&fixture), cpu().arithmetic().filter(|_| is_same));
+    let fixture = Fixture::with(DeviceConfig::default(), |config| config.devices.push(cpu()));
+    assert_eq!(arithmetic(&fixture), None);
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{
-    Buffer, BufferType, Buffers, Caps, Device, DeviceKind, Error, Guid, Memory, Place, Stream, StreamOptions,
-    Usage, Work, allocate, same_buffer_type,
+    Arithmetic, Buffer, BufferType, Buffers, Caps, Device, DeviceKind, Error, Guid, Memory, Place, Stream,
+    StreamOptions, Usage, Work, allocate, same_buffer_type,
 };
 use oxcart_tensor::TensorRef;
 
@@ -22,6 +22,8 @@ struct Life {
     last: AtomicUsize,
     /// Whether all that it computes is interrupted.
     waits_in_vain: AtomicBool,
+    /// Whether it says nothing of how it adds up.
+    is_vague: AtomicBool,
 }
 
 impl Life {
@@ -56,6 +58,7 @@ impl FrailDevice {
             calls: AtomicUsize::new(0),
             last: AtomicUsize::new(usize::MAX),
             waits_in_vain: AtomicBool::new(false),
+            is_vague: AtomicBool::new(false),
         });
         let memory = FrailMemory {
             inner: inner.buffer_type(),
@@ -90,6 +93,11 @@ impl FrailDevice {
     /// Bytes of buffers for weights that are alive.
     pub fn weights_held(&self) -> usize {
         self.memory.weights.load(Ordering::SeqCst)
+    }
+
+    /// Says nothing any more of how it adds up, as a card does.
+    pub fn be_vague(&self) {
+        self.life.is_vague.store(true, Ordering::SeqCst);
     }
 
     /// Bytes of weights that were written to it so far.
@@ -136,6 +144,10 @@ impl Device for FrailDevice {
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(&self.buffer_type(), buffer_type)
+    }
+
+    fn arithmetic(&self) -> Option<Arithmetic> {
+        self.inner.arithmetic().filter(|_| !self.life.is_vague.load(Ordering::SeqCst))
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts one, and waits until clients can come.
+    #[allow(dead_code, reason = "not every test has one that may be anywhere")]
     pub(crate) fn start(args: &[&str]) -> Worker {
         Worker::start_on("0", args)
     }
@@ -36,13 +37,13 @@ impl Worker {
     }
 
     fn start_on(port: &str, args: &[&str]) -> Worker {
-        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["worker", "--port", port, "--threads", "1"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        command.args(["worker", "--port", port, "--threads", "1"]).args(args).stdin(Stdio::null());
+        Worker::wait_for(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// A worker that was started, with its log on a pipe, once clients can come.
+    pub(crate) fn wait_for(mut child: Child) -> Worker {
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = loop {
             let mut line = String::new();

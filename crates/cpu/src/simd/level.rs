@@ -6,6 +6,11 @@
 use std::fmt;
 use std::sync::LazyLock;
 
+use oxcart_backend::Arithmetic;
+
+/// Counts the orders of summation that docs/numerics.md has described. A change of any bit of any result is a new one.
+const ORDER: u32 = 1;
+
 /// Proof that the processor was asked.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,20 @@ impl Level {
 }
 
 impl Level {
+    /// What results have in common to the last bit with those of other processors.
+    pub(crate) const fn arithmetic(self) -> Option<Arithmetic> {
+        let instructions = match self {
+            Level::Scalar => 1,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => 2,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => 3,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => 4,
+        };
+        Arithmetic::new(ORDER << 8 | instructions)
+    }
+
     /// Every instruction set this processor has, the best one last.
     pub fn available() -> Vec<Level> {
         let mut levels = vec![Level::Scalar];

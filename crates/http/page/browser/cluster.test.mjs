@@ -66,7 +66,7 @@ test("machines, their parts of the model, and one that dies", async () => {
     await eventually(async () => assert.equal(await loss.count(), 1));
     const told = await loss.innerText();
     assert.match(told, new RegExp(`^${addresses[1]} was lost\\s`));
-    assert.match(told, /ago · answers paused for \d[\d.]* m?s · \d[\d.]* m?s of it for loading · \d+ tokens? computed again/);
+    assert.match(told, /ago · answers paused for \d[\d.]* m?s · noticing \d[\d.]* m?s, planning \d[\d.]* m?s, loading \d[\d.]* m?s, computing again \d[\d.]* m?s · \d+ tokens? computed again/);
     assert.match(told, new RegExp(`Before\\s+blocks 0–\\d+ on ${addresses[0]}, blocks \\d+–\\d+ on ${addresses[1]}, `));
     assert.match(told, new RegExp(`After\\s+blocks 0–\\d+ on ${addresses[0]}, blocks \\d+–29 on this machine$`));
     assert.deepEqual(await violations(page), [], "dark, with an interruption");

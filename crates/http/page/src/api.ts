@@ -77,8 +77,12 @@ export interface ClusterInterruption {
   after: DeviceBlocks[];
   requests: number;
   tokens: number;
-  moved_ms: number;
+  noticing_ms: number;
+  planning_ms: number;
+  loading_ms: number;
+  recomputing_ms: number;
   stall_ms: number;
+  numerics_changed: boolean;
 }
 export interface RequestState {
   id: number;

@@ -339,9 +339,11 @@ function interruption(one: api.ClusterInterruption, now: number): HTMLElement {
   const facts = [
     `${duration(Math.max(0, now - one.uptime_seconds))} ago`,
     `answers paused for ${pause(one.stall_ms)}`,
-    `${pause(one.moved_ms)} of it for loading`,
+    `noticing ${pause(one.noticing_ms)}, planning ${pause(one.planning_ms)}, loading ${pause(one.loading_ms)}, ` +
+      `computing again ${pause(one.recomputing_ms)}`,
     `${count(one.tokens)} ${one.tokens === 1 ? "token" : "tokens"} computed again`,
   ];
+  if (one.numerics_changed) facts.push("last digits may differ from then on");
   const plan = (shares: api.DeviceBlocks[]): string => shares.map((share) => `${blocks(share.blocks)} on ${share.machine}`).join(", ");
   return h(
     "li",

@@ -1,4 +1,7 @@
 //! The thread that owns an engine.
+//!
+//! Invariant: a step that fails ends all requests, unless it is for want of room that there may be again: then they are kept, each for as long as
+//! its time allows, and every one that has no more is told what is missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +24,12 @@ struct Task {
     prompt_tokens: usize,
     /// Whether it has made way for another.
     is_aside: bool,
+    /// When its time is over, by the engine's clock.
+    deadline: Duration,
 }
+
+/// Between two tries to find room for a model. Devices that come back are there at the next one.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver {
     engine: Engine,
@@ -29,6 +37,8 @@ pub(super) struct Driver {
     tasks: BTreeMap<RequestId, Task>,
     /// How many the engine may compute at a time.
     most: usize,
+    /// Why there is no room for the model, while requests are kept until there is.
+    lacking: Option<String>,
 }
 
 /// Says that the driver is gone, however it went.
@@ -52,7 +62,7 @@ impl Drop for Gone {
 impl Driver {
     pub(super) fn new(engine: Engine, shared: Arc<SharedService>) -> Driver {
         let most = engine.runner().options().sequences;
-        Driver { engine, shared, tasks: BTreeMap::new(), most }
+        Driver { engine, shared, tasks: BTreeMap::new(), most, lacking: None }
     }
 
     /// Computes steps until the service is to end and nothing is left to do.
@@ -145,12 +155,14 @@ impl Driver {
     fn begin(&mut self, waiting: Waiting) {
         let Waiting { ticket, client, mut request, sink, since } = waiting;
         let left = self.shared.limits.time.saturating_sub(since.elapsed());
-        request.deadline = Some(self.engine.now().saturating_add(left));
+        let deadline = self.engine.now().saturating_add(left);
+        request.deadline = Some(deadline);
         let prompt_tokens = request.prompt.len();
         match self.engine.submit(request) {
             Ok(id) => {
                 self.shared.tell(Event::Started { ticket, waited: since.elapsed() });
-                let task = Task { ticket, client, sink, has_begun: false, prompt_tokens, is_aside: false };
+                let (has_begun, is_aside) = (false, false);
+                let task = Task { ticket, client, sink, has_begun, prompt_tokens, is_aside, deadline };
                 self.tasks.insert(id, task);
             }
             Err(error) => self.failed(ticket, client, sink, RequestFailure::Request(error)),
@@ -158,24 +170,52 @@ impl Driver {
     }
 
     fn step(&mut self) {
+        self.end_those_without_room();
         let (start, before) = (Instant::now(), self.engine.runner().usage().computed_tokens);
         let width = self.width();
         let outcome = self.engine.step();
         let (time, computed) = (start.elapsed(), self.engine.runner().usage().computed_tokens - before);
         self.deliver(time, width, computed);
-        match outcome {
-            Ok(_) => {}
-            Err(error) => {
-                // Devices are lost and no others can have the model, or something else broke: requests are told now rather than left
-                // to wait for their deadlines. The next one has it tried again.
-                let reason = match self.shared.explain.get() {
-                    Some(explain) => explain(error),
-                    None => error.to_string(),
-                };
-                self.shared.lock().trouble = Some(reason.clone());
-                self.fail_all(|| RequestFailure::Step(reason.clone()));
-            }
+        let Err(error) = outcome else {
+            self.lacking = None;
+            return;
+        };
+        let reason = match self.shared.explain.get() {
+            Some(explain) => explain(error),
+            None => error.to_string(),
+        };
+        self.shared.lock().trouble = Some(reason.clone());
+        if self.engine.lacks_room() {
+            self.lacking = Some(reason);
+            self.pause();
+        } else {
+            // Devices are lost for good, or something else broke: requests are told now rather than left to wait for their deadlines. The
+            // next one has it tried again.
+            self.lacking = None;
+            self.fail_all(|| RequestFailure::Step(reason.clone()));
         }
+    }
+
+    /// Tells requests whose time is over while there is no room for the model what is missing. To the engine, they would have ended as they
+    /// should.
+    fn end_those_without_room(&mut self) {
+        let Some(reason) = &self.lacking else { return };
+        let (reason, now) = (reason.clone(), self.engine.now());
+        let over: Vec<RequestId> =
+            self.tasks.iter().filter(|(_, task)| task.deadline <= now).map(|(&id, _)| id).collect();
+        for id in over {
+            let Some(task) = self.tasks.remove(&id) else { continue };
+            self.engine.cancel(id);
+            self.failed(task.ticket, task.client, task.sink, RequestFailure::Step(reason.clone()));
+        }
+    }
+
+    /// Waits until there may be room again, or there is something else to do.
+    fn pause(&self) {
+        let state = self.shared.lock();
+        let left = state.end.map(|end| end.saturating_duration_since(Instant::now()));
+        // Woken or not, what there is to do is looked at next.
+        drop(self.shared.wake.wait_timeout(state, left.unwrap_or(ROOM_PAUSE).min(ROOM_PAUSE)));
     }
 
     /// Passes on what the engine tells.

@@ -85,6 +85,7 @@ mod tests {
             state: 0,
             results: 0,
             mapped: false,
+            arithmetic: None,
         };
         names.iter().map(share).collect()
     }
@@ -94,7 +95,10 @@ mod tests {
             epoch: 1,
             requests: 1,
             tokens: 1,
-            moved: Duration::ZERO,
+            noticing: Duration::ZERO,
+            planning: Duration::ZERO,
+            loading: Duration::ZERO,
+            numerics_changed: false,
             stall: Duration::ZERO,
             before: shares(before),
             after: shares(after),

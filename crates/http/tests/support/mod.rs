@@ -117,7 +117,7 @@ impl Drop for Held {
 }
 
 /// Where the tiny model is.
-fn tiny() -> PathBuf {
+pub(crate) fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf")
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: neither fails a request. Tokens that were handed out do not change, and none is handed out twice: a step chooses tokens only
 //! after all that it computes was computed. Whatever chooses tokens is a request's own and does not notice; only what devices held is computed
-//! again, in pieces as prompts are. Every loss is told once, and what belongs to an earlier epoch is refused. Between two moves that nothing
+//! again, in pieces as prompts are. Every loss is told once, and sequences from before a move are refused. Between two moves that nothing
 //! forced, every request that was interrupted by the first gets a token.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::request::{Event, RequestId};
-use crate::model::{Error, Share};
+use crate::model::{ComputedBy, Error, Share};
 use crate::runner::{Lineup, Loss, Runner};
 
 /// How an engine went on after a loss or a return, or after several of which one came before it had recovered from the other.
@@ -23,14 +23,30 @@ pub struct Recovery {
     pub requests: usize,
     /// Tokens that devices held of these and that were lost with the state of all of them.
     pub tokens: usize,
-    /// How long it took to put the model on other devices.
-    pub moved: Duration,
-    /// How long it took until all of these requests had their next token, from when the loss or the return was noticed.
+    /// How long steps took, from their beginning, to find that a device was lost.
+    pub noticing: Duration,
+    /// How long it took to find out which devices remain or are there again, and which part of the model each shall have, and
+    /// to wait while there was no room for it.
+    pub planning: Duration,
+    /// How long it took to put the model there: weights that were missing, memory, graphs.
+    pub loading: Duration,
+    /// How long it took until all of these requests had their next token, from the beginning of the step that met the loss, or from when the
+    /// return was noticed.
     pub stall: Duration,
+    /// Whether something is computed by a device that is not known to add up in the same order as the one before, so that last digits, and with
+    /// them perhaps words, differ from what they would have been.
+    pub numerics_changed: bool,
     /// What each device had before.
     pub before: Vec<Share>,
     /// What each device has now.
     pub after: Vec<Share>,
+}
+
+impl Recovery {
+    /// How long it took to compute again what was lost, and each request's next token: what is left of the stall.
+    pub fn recomputing(&self) -> Duration {
+        self.stall.saturating_sub(self.noticing + self.planning + self.loading)
+    }
 }
 
 /// Devices that have come back, or are new, and that a model moves to.
@@ -91,14 +107,20 @@ enum Change {
 pub(super) struct Interruption {
     /// What nothing was done about yet.
     change: Option<Change>,
+    /// When the last try found too little room.
+    lacks_room: Option<Duration>,
     since: Duration,
-    moved: Duration,
+    noticing: Duration,
+    planning: Duration,
+    loading: Duration,
     interrupted: BTreeSet<RequestId>,
     tokens: usize,
     /// Requests that were under way and got no token since, and how many they had.
     paused: BTreeMap<RequestId, usize>,
     /// What each device had.
     before: Vec<Share>,
+    /// What computed with each tensor.
+    computed_by: Vec<ComputedBy>,
 }
 
 impl fmt::Debug for Interruption {
@@ -113,8 +135,15 @@ impl Engine {
         self.recover = Some(Box::new(recover));
     }
 
-    /// Whether an error is a loss that can be recovered from; if so, requests are back to their logs, and the next step goes on from there.
-    pub(super) fn is_interrupted_by(&mut self, error: &Error) -> bool {
+    /// Whether the last step failed because the devices that are left have no room for the model. Requests are kept, each step tries again, and
+    /// there may be room once a device has come back or others have given memory back.
+    pub fn lacks_room(&self) -> bool {
+        self.interruption.as_ref().is_some_and(|interruption| interruption.lacks_room.is_some())
+    }
+
+    /// Whether the error of a step, which began at that time, is a loss that can be recovered from; if so, requests are back to their logs, and
+    /// the next step goes on from there.
+    pub(super) fn is_interrupted_by(&mut self, error: &Error, began: Duration) -> bool {
         let Some((device, reason, is_gone)) = error.lost_work().filter(|_| self.recover.is_some()) else {
             return false;
         };
@@ -128,7 +157,12 @@ impl Engine {
             }
         };
         let loss = Loss { device, reason, is_gone, in_vain, epoch: self.runner.epoch() };
-        self.interrupt(Change::Lost(loss.clone()), (self.clock)());
+        // What finding devices took is counted there, although it came to nothing.
+        let noticing = match self.runner.is_released() {
+            true => Duration::ZERO,
+            false => (self.clock)().saturating_sub(began),
+        };
+        self.interrupt(Change::Lost(loss.clone()), began).noticing += noticing;
         self.events.push_back(Event::Lost(loss));
         true
     }
@@ -150,16 +184,20 @@ impl Engine {
     }
 
     /// Puts all requests back to their logs and takes the runner off its devices.
-    fn interrupt(&mut self, change: Change, since: Duration) {
-        let before = self.runner.model().placement().shares();
+    fn interrupt(&mut self, change: Change, since: Duration) -> &mut Interruption {
+        let before = self.runner.model().placement();
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
             change: None,
+            lacks_room: None,
             since,
-            moved: Duration::ZERO,
+            noticing: Duration::ZERO,
+            planning: Duration::ZERO,
+            loading: Duration::ZERO,
             interrupted: BTreeSet::new(),
             tokens: 0,
             paused: BTreeMap::new(),
-            before: before.to_vec(),
+            before: before.shares().to_vec(),
+            computed_by: before.computed_by(),
         });
         interruption.change = Some(change);
         for job in self.jobs.values_mut() {
@@ -170,6 +208,7 @@ impl Engine {
         }
         self.parked.clear();
         self.runner.release();
+        interruption
     }
 
     /// Finds other devices after a loss or a return; says whether it had to.
@@ -180,12 +219,18 @@ impl Engine {
         let (Some(change), Some(recover)) = (&interruption.change, &mut self.recover) else {
             return Ok(false);
         };
-        let start = (self.clock)();
+        let (start, settled) = ((self.clock)(), self.runner.settling());
         let done = match change {
             Change::Lost(loss) => recover.recover(loss, &mut self.runner),
             Change::Returned => recover.take_in(&mut self.runner),
         };
-        interruption.moved += (self.clock)().saturating_sub(start);
+        let now = (self.clock)();
+        // Time in which there was no room counts, too.
+        let moving = now.saturating_sub(interruption.lacks_room.unwrap_or(start));
+        let loading = moving.min(self.runner.settling() - settled);
+        interruption.loading += loading;
+        interruption.planning += moving - loading;
+        interruption.lacks_room = done.as_ref().is_err_and(Error::lacks_room).then_some(now);
         done?;
         interruption.change = None;
         Ok(true)
@@ -207,14 +252,20 @@ impl Engine {
         if interruption.change.is_some() || !interruption.paused.is_empty() {
             return;
         }
+        let placement = self.runner.model().placement();
+        let computed_by = placement.computed_by();
+        let mut pairs = interruption.computed_by.iter().zip(&computed_by);
         let recovery = Recovery {
             epoch: self.runner.epoch(),
             requests: interruption.interrupted.len(),
             tokens: interruption.tokens,
-            moved: interruption.moved,
+            noticing: interruption.noticing,
+            planning: interruption.planning,
+            loading: interruption.loading,
             stall: (self.clock)().saturating_sub(interruption.since),
+            numerics_changed: !pairs.all(|(before, after)| before.computes_like(after)),
+            after: placement.shares().to_vec(),
             before: std::mem::take(&mut interruption.before),
-            after: self.runner.model().placement().shares().to_vec(),
         };
         self.interruption = None;
         if let Some(recover) = &mut self.recover {

@@ -5,6 +5,8 @@
 //! left. So a long prompt does not keep short ones waiting, and short ones, however many come, take at most half of its time. A beginning
 //! that prompts have in common is computed for the first of them; the others wait until they can share it.
 
+use std::time::Duration;
+
 use super::job::Job;
 use super::request::{AtLimit, End, RequestId};
 use super::{Engine, RequestError};
@@ -75,9 +77,9 @@ impl Engine {
     /// requests stay as they are, and the next step tries again. The loss of a device is no error where [`Engine::recover_with`] said what to
     /// do then: the next step finds other devices, and those after it compute again what was lost.
     pub fn step(&mut self) -> Result<bool, Error> {
-        self.end_those_that_are_over();
+        let began = self.end_those_that_are_over();
         let done = match self.advance() {
-            Err(error) if self.is_interrupted_by(&error) => Ok(true),
+            Err(error) if self.is_interrupted_by(&error, began) => Ok(true),
             done => done,
         };
         self.look_who_goes_on();
@@ -115,7 +117,8 @@ impl Engine {
         }
     }
 
-    fn end_those_that_are_over(&mut self) {
+    /// Ends requests whose time is over, and those that were cancelled; returns the time.
+    fn end_those_that_are_over(&mut self) -> Duration {
         let now = (self.clock)();
         let over: Vec<(RequestId, End)> =
             self.jobs.values().filter_map(|job| Some((job.id, job.is_over(now)?))).collect();
@@ -124,6 +127,7 @@ impl Engine {
                 self.finish(job, end);
             }
         }
+        now
     }
 
     /// Gives sequences to requests that wait, in the order in which they came. Those who wait for a beginning hold up no others.

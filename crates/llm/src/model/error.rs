@@ -165,7 +165,7 @@ pub enum Error {
     #[error("the saved sequence cannot be restored: {0}")]
     SavedState(&'static str),
     /// A device without room for its part of a model.
-    #[error("{device} has {} free, but its part of the model needs {}", ByteSize(*.free as u64), ByteSize(*.needed as u64))]
+    #[error("{device} has {} free, but its part of the model needs {}: {} are missing", ByteSize(*.free as u64), ByteSize(*.needed as u64), ByteSize(.needed.saturating_sub(*.free) as u64))]
     NoRoom {
         /// Which one.
         device: String,
@@ -199,6 +199,18 @@ impl Error {
             },
             Error::InSequence { error, .. } => error.lost_work(),
             _ => None,
+        }
+    }
+
+    /// Whether some device has too little memory.
+    pub(crate) fn lacks_room(&self) -> bool {
+        use oxcart_backend::Error::OutOfMemory;
+        match self {
+            Error::NoRoom { .. } => true,
+            Error::Device(error) | Error::Schedule(oxcart_sched::Error::Device(error)) => {
+                matches!(error, OutOfMemory { .. })
+            }
+            _ => false,
         }
     }
 

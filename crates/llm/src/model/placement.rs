@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use oxcart_backend::{ByteSize, Device};
+use oxcart_backend::{Arithmetic, ByteSize, Device};
 use oxcart_sched::memory::{Pool, Request, Strategy, plan};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{DType, TensorId, TensorRef};
@@ -121,6 +121,8 @@ pub struct Share {
     pub results: usize,
     /// Whether weights are used where they lie, in the mapped file.
     pub mapped: bool,
+    /// The order in which the device adds up, if that is fixed to the last bit.
+    pub arithmetic: Option<Arithmetic>,
 }
 
 impl Share {
@@ -128,6 +130,24 @@ impl Share {
     pub fn needed(&self) -> usize {
         let weights = if self.mapped { 0 } else { self.weights };
         weights + self.state + self.results
+    }
+}
+
+/// What computes with a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct ComputedBy {
+    device: String,
+    arithmetic: Option<Arithmetic>,
+}
+
+impl ComputedBy {
+    /// Whether another one is known to compute the same bits: it adds up in the same order, or it is the same device.
+    pub(crate) fn computes_like(&self, other: &ComputedBy) -> bool {
+        match (self.arithmetic, other.arithmetic) {
+            (Some(own), Some(its)) => own == its,
+            (None, None) => self.device == other.device,
+            _ => false,
+        }
     }
 }
 
@@ -271,6 +291,15 @@ impl Placement {
         &self.shares
     }
 
+    /// What computes with each tensor.
+    pub(crate) fn computed_by(&self) -> Vec<ComputedBy> {
+        let computed_by = |tensor: &PlacedTensor| {
+            let Share { name, arithmetic, .. } = &self.shares[tensor.device];
+            ComputedBy { device: name.clone(), arithmetic: *arithmetic }
+        };
+        self.tensors.iter().map(computed_by).collect()
+    }
+
     /// Where each tensor goes. One that several parts need is listed for each.
     pub fn tensors(&self) -> &[PlacedTensor] {
         &self.tensors
@@ -312,6 +341,7 @@ fn share(device: &Arc<dyn Device>, free: usize) -> Share {
         state: 0,
         results: 0,
         mapped: is_mapped(&**device),
+        arithmetic: device.arithmetic(),
     }
 }
 

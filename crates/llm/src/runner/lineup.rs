@@ -7,6 +7,7 @@
 //! others have no room for.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use oxcart_backend::{Device, Error as DeviceError, Stream, StreamOptions};
 
@@ -281,6 +282,18 @@ impl Lineup {
     /// Puts a runner that was released on these devices, as placed: loads what they do not hold yet and begins anew, without sequences. If it
     /// fails, the runner is still on none, and what was held is held, as far as this placement had a use for it.
     pub fn settle(
+        &self,
+        runner: &mut Runner,
+        placement: Placement,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        let done = self.try_to_settle(runner, placement, progress);
+        runner.settling += started.elapsed();
+        done
+    }
+
+    fn try_to_settle(
         &self,
         runner: &mut Runner,
         placement: Placement,

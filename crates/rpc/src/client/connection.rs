@@ -22,6 +22,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use oxcart_backend::Arithmetic;
+
 use super::failure::{About, Unconfirmed, WorkerFailure, WorkerFault};
 use super::graph::EncodedGraph;
 use super::introduction::Reach;
@@ -133,6 +135,8 @@ pub(super) struct Connection {
     pub(super) worker_cache: bool,
     /// What else it may have already.
     pub(super) worker_has: WorkerHas,
+    /// The order in which all of its devices add up, if it is the same.
+    pub(super) arithmetic: Option<Arithmetic>,
     /// How other workers can get to this one.
     pub(super) reach: Reach,
 }
@@ -155,6 +159,7 @@ impl Connection {
         options: &Options,
     ) -> std::io::Result<Arc<Connection>> {
         let (socket, dialect, worker_has) = (line.handle()?, line.dialect, line.has);
+        let arithmetic = line.arithmetic;
         let reach = Reach::new(&line, &socket, options);
         let graphs = KnownGraphs::new(dialect, line.kept_graph_bytes);
         let state = State {
@@ -193,7 +198,7 @@ impl Connection {
             core.has_pulse.store(false, Ordering::SeqCst);
         }
         let worker_cache = options.worker_cache;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, worker_has, reach }))
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, worker_has, arithmetic, reach }))
     }
 
     /// Whether it has a pulse that goes on.

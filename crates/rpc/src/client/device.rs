@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oxcart_backend::{
-    BufferType, Caps, Device, DeviceKind, Error, Memory, Stream, StreamOptions, same_buffer_type,
+    Arithmetic, BufferType, Caps, Device, DeviceKind, Error, Memory, Stream, StreamOptions, same_buffer_type,
 };
 use oxcart_tensor::TensorRef;
 
@@ -100,5 +100,10 @@ impl Device for RemoteDevice {
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(&self.buffer_type, buffer_type)
+    }
+
+    /// A hint, too: nothing but how results are spoken of follows from it.
+    fn arithmetic(&self) -> Option<Arithmetic> {
+        self.connection.arithmetic
     }
 }

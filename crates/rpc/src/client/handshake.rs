@@ -8,6 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oxcart_backend::Arithmetic;
+
 use super::channel::Channel;
 use super::endpoint::Endpoint;
 use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
@@ -19,8 +21,8 @@ use crate::link::secured::Secured;
 use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
 use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
 use crate::wire::{
-    CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_copies, offers_introductions,
-    offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes,
+    CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_arithmetic, offers_copies,
+    offers_introductions, offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes,
 };
 
 /// When a silent worker is taken for lost.
@@ -51,6 +53,7 @@ pub(super) fn greet(
             Ok(answer) => {
                 let (can_be_introduced, has_pulse) = (answer.can_be_introduced, answer.has_pulse);
                 let (has, kept_graph_bytes) = (answer.has, answer.kept_graph_bytes);
+                line.arithmetic = answer.arithmetic;
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 line.can_be_introduced = can_be_introduced && line.dialect.has_introductions;
                 line.has_pulse = has_pulse && line.dialect.has_pulses;
@@ -135,6 +138,8 @@ struct Answer {
     has: WorkerHas,
     /// What graphs may count that it keeps in slots, if it does.
     kept_graph_bytes: Option<usize>,
+    /// The order in which all of its devices add up, if it is the same.
+    arithmetic: Option<Arithmetic>,
 }
 
 fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
@@ -157,7 +162,8 @@ fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailu
     let (is_own, can_be_introduced) = (offers_own_ops(&offer), offers_introductions(&offer));
     let has = WorkerHas { takes: offers_takes(&offer), copies: offers_copies(&offer) };
     let (has_pulse, kept_graph_bytes) = (offers_pulses(&offer), offers_kept_graphs(&offer));
-    Ok(Answer { version, is_own, can_be_introduced, has_pulse, has, kept_graph_bytes })
+    let arithmetic = offers_arithmetic(&offer);
+    Ok(Answer { version, is_own, can_be_introduced, has_pulse, has, kept_graph_bytes, arithmetic })
 }
 
 /// The dialect to speak with a worker of a version.

@@ -10,6 +10,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oxcart_backend::Arithmetic;
+
 use super::channel::Channel;
 use super::failure::{Sums, Unconfirmed, WorkerFailure, WorkerFault};
 use super::limits::MAX_MARKS;
@@ -77,6 +79,8 @@ pub(super) struct Line {
     pub(super) has: WorkerHas,
     /// What graphs may count that the worker keeps in slots, if it does.
     pub(super) kept_graph_bytes: Option<usize>,
+    /// The order in which all devices of the worker add up, if it is the same.
+    pub(super) arithmetic: Option<Arithmetic>,
     traffic: Arc<Traffic>,
     timeouts: Timeouts,
     unconfirmed: Unconfirmed,
@@ -103,6 +107,7 @@ impl Line {
             has_pulse: false,
             has: WorkerHas::default(),
             kept_graph_bytes: None,
+            arithmetic: None,
             traffic,
             timeouts,
             unconfirmed: Unconfirmed::default(),

@@ -4,6 +4,8 @@
 //! answer, so a worker may use it; a client that does offer one would take any answer but zeros for an agreement. Invariant: the
 //! mark is the answer to zeros alone, and a client never sends anything else.
 
+use oxcart_backend::Arithmetic;
+
 use super::dialect::Dialect;
 use super::op_code::OpCode;
 
@@ -71,6 +73,17 @@ pub fn with_kept_graphs(
     answer
 }
 
+/// The answer of a worker all of whose devices add up in the same order, if it is one of ours.
+pub fn with_arithmetic(
+    mut answer: [u8; CAPABILITY_BYTES],
+    arithmetic: Option<Arithmetic>,
+) -> [u8; CAPABILITY_BYTES] {
+    if answer[..8] == MARK {
+        answer[20..24].copy_from_slice(&arithmetic.map_or(0, Arithmetic::number).to_le_bytes());
+    }
+    answer
+}
+
 /// Whether a worker that answered this has all the operations that only Oxcart has.
 pub fn offers_own_ops(answer: &[u8; CAPABILITY_BYTES]) -> bool {
     let [a, b, c, d] = [answer[8], answer[9], answer[10], answer[11]];
@@ -102,6 +115,12 @@ pub fn offers_kept_graphs(answer: &[u8; CAPABILITY_BYTES]) -> Option<usize> {
     let [a, b, c, d] = [answer[16], answer[17], answer[18], answer[19]];
     let bytes = u64::from(u32::from_le_bytes([a, b, c, d])) << 10;
     has_ability(answer, KEPT_GRAPHS).then(|| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// The order in which all devices of a worker that answered this add up, if it is the same. A worker of ours from before it sends zeros there.
+pub fn offers_arithmetic(answer: &[u8; CAPABILITY_BYTES]) -> Option<Arithmetic> {
+    let [a, b, c, d] = [answer[20], answer[21], answer[22], answer[23]];
+    Arithmetic::new(u32::from_le_bytes([a, b, c, d])).filter(|_| answer[..8] == MARK)
 }
 
 fn has_ability(answer: &[u8; CAPABILITY_BYTES], ability: u32) -> bool {
@@ -175,6 +194,21 @@ mod tests {
         assert_eq!(with_kept_graphs(NO_CAPABILITIES, Dialect::own(), 1 << 20), NO_CAPABILITIES);
         assert_eq!(with_kept_graphs(own, Dialect::newest(), 1 << 20), own);
         assert_eq!(offers_kept_graphs(&[0xff; CAPABILITY_BYTES]), None);
+    }
+
+    /// Others' answers say nothing of it, whatever is there.
+    #[test]
+    fn arithmetic_is_offered_by_workers_of_ours() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert_eq!(offers_arithmetic(&own), None);
+        for arithmetic in [Arithmetic::new(1), Arithmetic::new(u32::MAX)] {
+            let offer = with_arithmetic(own, arithmetic);
+            assert!(arithmetic.is_some() && offers_arithmetic(&offer) == arithmetic);
+            assert!(offers_own_ops(&offer) && offers_pulses(&offer));
+            assert_eq!(with_arithmetic(offer, None), own);
+            assert_eq!(with_arithmetic(NO_CAPABILITIES, arithmetic), NO_CAPABILITIES);
+        }
+        assert_eq!(offers_arithmetic(&[0xff; CAPABILITY_BYTES]), None);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
 use crate::wire::{
-    Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, Slot, answer_capabilities, with_copies,
-    with_kept_graphs,
+    Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, Slot, answer_capabilities, with_arithmetic,
+    with_copies, with_kept_graphs,
 };
 
 /// What GRAPH_COMPUTE answers in version 2.
@@ -158,6 +158,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             reply.push(0);
             let answer = answer_capabilities(dialect, &self.body);
             let answer = with_kept_graphs(answer, dialect, self.shared.limits.kept_bytes());
+            let answer = with_arithmetic(answer, self.shared.arithmetic());
             reply.extend(if self.shared.copies.is_some() { with_copies(answer) } else { answer });
         }
         self.reply(&reply)?;

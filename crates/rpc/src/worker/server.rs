@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Device, Error, Memory, StreamOptions};
+use oxcart_backend::{Arithmetic, Device, Error, Memory, StreamOptions};
 
 use super::budget::{Budget, Lease};
 use super::cache::WeightCache;
@@ -221,6 +221,13 @@ impl WorkerState {
         let machine = machine.map(|machine| machine.name);
         let worker = caller.map(|caller| caller.peer);
         self.report(&Event::Undelivered { client: client.id, peer: client.peer, worker, machine, why });
+    }
+
+    /// The order in which all devices add up, if it is the same.
+    pub(crate) fn arithmetic(&self) -> Option<Arithmetic> {
+        let mut all = self.devices.iter().map(|lent| lent.device().arithmetic());
+        let first = all.next()??;
+        all.all(|other| other == Some(first)).then_some(first)
     }
 
     /// A device is broken: clients that use it are disconnected, others go on.
