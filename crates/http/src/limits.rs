@@ -36,6 +36,9 @@ pub(crate) const MAX_LARGE_BODIES_BYTES: usize = 128 << 20;
 /// Values in a body's JSON: objects, arrays, strings, numbers. Each takes some 32 bytes once it is read.
 pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
 
+/// Tokens of a text that are listed in a response: about as many as a request may list.
+pub(crate) const MAX_LISTED_TOKENS: usize = MAX_JSON_VALUES;
+
 /// Nesting of a body's JSON; serde's own bound is twice that.
 pub(crate) const MAX_JSON_DEPTH: usize = 64;
 

@@ -68,3 +68,27 @@ fn clients_that_never_finish_hold_little() {
         metric(&server, "oxcart_requests_running") == 0.0 && metric(&server, "oxcart_requests_waiting") == 0.0
     });
 }
+
+/// A text of one token for each byte is listed in a small multiple of what the list has as JSON, and a longer one is refused.
+#[test]
+fn the_tokens_of_a_long_text_take_little() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(1, Limits::default());
+    let ask = |bytes: usize, with_pieces: bool| {
+        let body = json!({ "content": "~q".repeat(bytes / 2), "with_pieces": with_pieces });
+        let mut response = None;
+        let most = peak_bytes(|| response = Some(post(&server, "/tokenize", &body)));
+        (response.unwrap(), most)
+    };
+    // What is made once, for the first request of its kind, stays.
+    let (first, _) = ask(64, true);
+    assert_eq!(first.json()["tokens"].as_array().map(Vec::len), Some(64), "a token for each byte");
+    for with_pieces in [false, true] {
+        let (listed, most) = ask(240_000, with_pieces);
+        assert_eq!(listed.status, 200);
+        assert!(most < 48 << 20, "{most} bytes for {} of JSON", listed.body.len());
+        let (refused, most) = ask(2_000_000, with_pieces);
+        assert_eq!(refused.status, 413);
+        assert!(most < 192 << 20, "{most} bytes for what is refused");
+    }
+}
