@@ -39,9 +39,12 @@ impl Call {
         let Read { bytes, room } = self.read().await?;
         let context = Context { app, client, room: Arc::new(room) };
         // Connections do not have the time for more.
-        let parsed = match bytes.len() > SMALL_BODY_BYTES {
-            true => context.work("the body could not be read", move || json::parse(&bytes)).await?,
-            false => json::parse(&bytes),
+        let room = Arc::clone(&context.room);
+        let is_large = bytes.len() > SMALL_BODY_BYTES;
+        let parse = move || json::parse_in(&bytes, |more| room.grow_by_values(more));
+        let parsed = match is_large {
+            true => context.work("the body could not be read", parse).await?,
+            false => parse(),
         };
         Ok((parsed?, context))
     }
@@ -55,7 +58,7 @@ impl Call {
             return Err(too_large());
         }
         let is_small = announced.is_some_and(|length| length <= SMALL_BODY_BYTES as u64);
-        let mut room = self.app.bodies.room(self.client, is_small);
+        let room = self.app.bodies.room(self.client, is_small);
         let reading = async {
             let mut bytes = BytesMut::new();
             while let Some(data) = next_data(&mut self.body).await? {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use oxcart_http::Limits;
 use oxcart_tally::{live_bytes, peak_bytes};
 use serde_json::json;
-use support::{address, connect, get, hostile, metric, post, request_bytes, server, wait_until};
+use support::{address, connect, get, hostile, metric, post, request_bytes, send_raw, server, wait_until};
 
 /// Held by the test that runs.
 static TURN: Mutex<()> = Mutex::new(());
@@ -91,4 +91,29 @@ fn the_tokens_of_a_long_text_take_little() {
         assert_eq!(refused.status, 413);
         assert!(most < 192 << 20, "{most} bytes for what is refused");
     }
+}
+
+/// Short objects within each other take a hundred times their text: what is refused is not the text's length.
+#[test]
+fn a_body_of_many_objects_takes_little() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(1, Limits::default());
+    let ask = |chains: usize| {
+        let chain = format!("{}1{}", "{\"\":".repeat(50), "}".repeat(50));
+        let body = format!(
+            "{{\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}],\"chat_template_kwargs\":{{\"a\":[{}1]}}}}",
+            format!("{chain},").repeat(chains)
+        );
+        let bytes = request_bytes("POST", "/apply-template", &[], body.as_bytes());
+        let mut response = None;
+        let most = peak_bytes(|| response = send_raw(address(&server), &bytes));
+        (response.unwrap(), most)
+    };
+    assert_eq!(ask(1).0.status, 200);
+    let (answered, most) = ask(400);
+    assert_eq!(answered.status, 200, "{}", answered.text());
+    assert!(most < 64 << 20, "{most} bytes for what is answered, with what a template makes of it");
+    let (refused, most) = ask(5000);
+    assert_eq!(refused.status, 413, "{}", refused.text());
+    assert!(most < 16 << 20, "{most} bytes for what is refused");
 }
