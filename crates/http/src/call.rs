@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::ready;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
@@ -16,6 +17,7 @@ use crate::bodies::Room;
 use crate::error::{ApiError, Kind};
 use crate::json;
 use crate::limits::{MAX_BODY_BYTES, SMALL_BODY_BYTES};
+use crate::models::Lease;
 use crate::service::Client;
 
 /// A request.
@@ -85,6 +87,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Has a model stay for as long as the client says, if it does; says for how long that is. Several keys may be several people, none of whom
+    /// takes a model from the others.
+    pub(crate) fn keep(&self, model: &Lease, idle: Option<Duration>) -> Option<Duration> {
+        idle.map(|idle| model.keep(idle, self.app.keys.len() > 1))
+    }
+
     /// Does what takes time that connections do not have, on another thread, when it is the client's turn. It is not begun if the client
     /// is gone by then, and the body counts among all bodies until it has ended.
     pub(crate) async fn work<T: Send + 'static>(

@@ -47,7 +47,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let long = if request.truncate == Some(false) { Long::Refused } else { Long::Cut };
     let made = embed(request.model.as_deref(), passages, long, &context).await?;
     made.check_width(request.dimensions)?;
-    keep.iter().for_each(|keep| made.model.keep(*keep));
+    context.keep(&made.model, keep);
     reply::json(&json!({
         "model": made.model.name(),
         "embeddings": made.vectors,
@@ -62,6 +62,6 @@ pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     let passages = vec![Passage::Text(request.prompt)];
     let made = embed(request.model.as_deref(), passages, Long::Cut, &context).await?;
-    keep.iter().for_each(|keep| made.model.keep(*keep));
+    context.keep(&made.model, keep);
     reply::json(&json!({ "embedding": made.vectors.first() }))
 }

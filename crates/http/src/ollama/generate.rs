@@ -14,7 +14,6 @@ use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
-use crate::models::Lease;
 use crate::openai::chat::{CallOfTool, answered_call, not_a_role, tools};
 use crate::openai::shared::{Likelihoods, TokenLogprob};
 use crate::reply::{self, Reply, StreamKind, write_line};
@@ -188,13 +187,6 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// The model of a name, which stays as long as the request says.
-async fn model(name: Option<&str>, keep: Option<Duration>, context: &Context) -> Result<Lease, ApiError> {
-    let model = context.app.models.talking(name, context.client).await?;
-    keep.iter().for_each(|keep| model.keep(*keep));
-    Ok(model)
-}
-
 async fn answer(
     ask: Ask,
     name: Option<String>,
@@ -206,7 +198,8 @@ async fn answer(
     let (silence, wants_logprobs, start) = (context.app.silence, ask.logprobs.is_some(), Instant::now());
     let begin = async move {
         ask.check()?;
-        let model = model(name.as_deref(), keep, &context).await?;
+        let model = context.app.models.talking(name.as_deref(), context.client).await?;
+        context.keep(&model, keep);
         ask.send(&model, &context).await
     };
     let lines = move |answers: &Answers| Lines { model: answers.model.name().to_owned(), is_chat, start };
@@ -235,7 +228,8 @@ async fn load(
     context: &Context,
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
-    let model = model(name.as_deref(), keep, context).await?;
+    let model = context.app.models.talking(name.as_deref(), context.client).await?;
+    let keep = context.keep(&model, keep);
     let lines = Lines { model: model.name().to_owned(), is_chat, start: Instant::now() };
     let mut line = lines.line(String::new(), None, Vec::new(), None);
     line.done = true;
