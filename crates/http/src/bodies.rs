@@ -1,4 +1,5 @@
-//! Room for the bodies of requests, while they are read and answered: for their text, and for what they are as JSON.
+//! Room for the bodies of requests, while they are read and answered: for their text, and for what they are as JSON. Responses that are large
+//! and whole have the same room, until they are sent.
 //!
 //! Invariant: what all bodies hold is bounded, and who sends large ones leaves room to others: small bodies have room of their own, and
 //! where clients have keys, none has more than a quarter of what large ones have.
@@ -6,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
 
 use crate::error::{ApiError, Kind};
 use crate::limits::{MAX_LARGE_BODIES_BYTES, MAX_SMALL_BODIES_BYTES, SMALL_BODY_BYTES};
@@ -48,10 +51,33 @@ impl Bodies {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of a response, which count until the last copy of them is gone. Small ones do not count, because a connection has one at a time;
+    /// and one that is larger than all that a client may have counts as that, or it could never be sent.
+    pub(crate) fn counted(self: &Arc<Bodies>, client: Client, bytes: Vec<u8>) -> Result<Bytes, ApiError> {
+        if bytes.len() <= SMALL_BODY_BYTES {
+            return Ok(bytes.into());
+        }
+        let room = self.room(client, false);
+        room.grow(bytes.len().min(self.share))?;
+        Ok(Bytes::from_owner(Counted { bytes, _room: room }))
+    }
+
     /// Room for a body of which nothing has come yet; a small one is known to stay small.
     pub(crate) fn room(self: &Arc<Bodies>, client: Client, is_small: bool) -> Room {
         let (small, large) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Room { bodies: Arc::clone(self), client, is_small, small, large }
+    }
+}
+
+/// Bytes that are sent, and their room.
+struct Counted {
+    bytes: Vec<u8>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -160,6 +186,24 @@ mod tests {
         drop(all);
         let held = bodies.lock();
         assert!(held.large == 0 && held.small == 0 && held.by_client.is_empty());
+    }
+
+    /// A client that does not read what it has asked for gets no more.
+    #[test]
+    fn responses_count_until_they_are_sent() {
+        let bodies = Bodies::new(true);
+        let one = MAX_LARGE_BODIES_BYTES / 8;
+        let make = |client, len| bodies.counted(Client(client), vec![7; len]);
+        let (first, second) = (make(0, one).unwrap(), make(0, one).unwrap());
+        assert_eq!(make(0, one).unwrap_err().kind, Kind::Busy);
+        assert!(make(0, SMALL_BODY_BYTES).is_ok() && make(1, one).is_ok());
+        // What is left of it to be sent is as much as all of it.
+        let rest = first.slice(one - 1..);
+        drop(first);
+        assert_eq!(make(0, one).unwrap_err().kind, Kind::Busy);
+        drop((rest, second));
+        assert!(make(0, 4 * one).is_ok(), "alone, whatever its length");
+        assert_eq!(bodies.lock().large, 0);
     }
 
     #[test]

@@ -6,9 +6,11 @@ use std::task::ready;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
@@ -18,6 +20,7 @@ use crate::error::{ApiError, Kind};
 use crate::json;
 use crate::limits::{MAX_BODY_BYTES, SMALL_BODY_BYTES};
 use crate::models::Lease;
+use crate::reply::{self, Reply};
 use crate::service::Client;
 
 /// A request.
@@ -93,20 +96,64 @@ impl Context {
         idle.map(|idle| model.keep(idle, self.app.keys.len() > 1))
     }
 
-    /// Does what takes time that connections do not have, on another thread, when it is the client's turn. It is not begun if the client
-    /// is gone by then, and the body counts among all bodies until it has ended.
+    /// Does what takes time that connections do not have, see [`Output::work`]. The body counts among all bodies until it has ended.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         failed: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let (place, room) = (self.app.preparing.take(self.client).await, Arc::clone(&self.room));
+        let room = Arc::clone(&self.room);
+        let work = move || {
+            let done = work();
+            drop(room);
+            done
+        };
+        self.output().work(failed, work).await
+    }
+
+    /// Where the response is made, without the body.
+    pub(crate) fn output(&self) -> Output {
+        Output { app: Arc::clone(&self.app), client: self.client }
+    }
+}
+
+/// Where whole responses are made: on another thread, because they may be long.
+#[derive(Clone)]
+pub(crate) struct Output {
+    app: Arc<App>,
+    client: Client,
+}
+
+impl Output {
+    /// Does what takes time that connections do not have, on another thread, when it is the client's turn. It is not begun if the client
+    /// is gone by then.
+    async fn work<T: Send + 'static>(
+        &self,
+        failed: &'static str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = self.app.preparing.take(self.client).await;
         let mut working = Working(tokio::task::spawn_blocking(move || {
             let done = work();
-            drop((room, place));
+            drop(place);
             done
         }));
         (&mut working.0).await.map_err(|_| ApiError::new(Kind::Internal, failed))
+    }
+
+    /// A response, which is made and written in the client's turn.
+    pub(crate) async fn reply(
+        &self,
+        make: impl FnOnce(&Output) -> Result<Reply, ApiError> + Send + 'static,
+    ) -> Result<Reply, ApiError> {
+        let output = self.clone();
+        self.work("the answer could not be written", move || make(&output)).await?
+    }
+
+    /// A value as JSON, which counts among all bodies until it is sent.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<Reply, ApiError> {
+        let bytes = self.app.bodies.counted(self.client, reply::to_json(value)?)?;
+        Ok(reply::text(StatusCode::OK, reply::JSON, bytes))
     }
 }
 

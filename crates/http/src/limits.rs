@@ -103,8 +103,11 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 /// How long a stream says nothing, unless the program that serves has it otherwise.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long the other side may take none of what is sent to it.
+/// How long the other side may take none of what is sent to it, whether at once or now and then: what it takes gives it time again.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// Bytes a second that it has to take, while it is waited for, to be waited for any longer.
+pub(crate) const SLOWEST_RATE: f64 = 4096.0;
 
 /// When a client whose machine is gone without a word (asleep, unplugged) is taken for lost: within a minute.
 pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {

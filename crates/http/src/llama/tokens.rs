@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ask::{Conversation, render_chat};
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::error::{ApiError, Kind};
 use crate::limits::MAX_LISTED_TOKENS;
 use crate::openai::chat::{ChatMessage, tools, turns};
-use crate::reply::{self, Reply};
+use crate::reply::Reply;
 
 #[derive(Debug, Deserialize)]
 struct TokenizeRequest {
@@ -72,13 +72,11 @@ impl TokenPiece {
     }
 }
 
-const FAILED: &str = "the text could not be processed";
-
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;
     let model = context.app.models.lease(request.model.as_deref(), None, context.client).await?;
     let options = Encode { add_special: request.add_special, parse_special: request.parse_special };
-    let list = move || {
+    let list = move |output: &Output| {
         let tokens = model.vocab.encode(&request.content, options);
         if tokens.len() > MAX_LISTED_TOKENS {
             let message = format!(
@@ -88,14 +86,14 @@ pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
             return Err(ApiError::new(Kind::TooLarge, message));
         }
         match request.with_pieces {
-            false => reply::json(&TokenList { tokens }),
+            false => output.json(&TokenList { tokens }),
             true => {
                 let pieces = tokens.into_iter().map(|token| TokenPiece::new(&model.vocab, token));
-                reply::json(&TokenList { tokens: pieces.collect() })
+                output.json(&TokenList { tokens: pieces.collect() })
             }
         }
     };
-    context.work(FAILED, list).await?
+    context.output().reply(list).await
 }
 
 pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
@@ -104,11 +102,11 @@ pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= model.vocab.len()) {
         return Err(ApiError::field("tokens", format!("{token} is not a token of the vocabulary")));
     }
-    let text = move || {
+    let text = move |output: &Output| {
         let bytes = model.vocab.decode(&request.tokens, Decode { show_special: true, whole_text: false });
-        reply::json(&json!({ "content": String::from_utf8_lossy(&bytes) }))
+        output.json(&json!({ "content": String::from_utf8_lossy(&bytes) }))
     };
-    context.work(FAILED, text).await?
+    context.output().reply(text).await
 }
 
 pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
@@ -120,9 +118,9 @@ pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
         ..Conversation::default()
     };
     let model = context.app.models.talking(request.model.as_deref(), context.client).await?;
-    let render = move || {
+    let render = move |output: &Output| {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
-        reply::json(&json!({ "prompt": prompt.text() }))
+        output.json(&json!({ "prompt": prompt.text() }))
     };
-    context.work(FAILED, render).await?
+    context.output().reply(render).await
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::options::{KeepAlive, Options, thinking};
 use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
-use crate::call::{Call, Context};
+use crate::call::{Call, Context, Output};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
@@ -196,6 +196,7 @@ async fn answer(
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
     let (silence, wants_logprobs, start) = (context.app.silence, ask.logprobs.is_some(), Instant::now());
+    let output = context.output();
     let begin = async move {
         ask.check()?;
         let model = context.app.models.talking(name.as_deref(), context.client).await?;
@@ -214,11 +215,14 @@ async fn answer(
     let answers = begin.await?;
     let (lines, likelihoods) = (lines(&answers), likelihoods(&answers));
     let whole = answers.whole().await?;
-    let answer = whole.answer;
-    let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
-    let mut line = lines.line(answer.text, thinking, answer.calls, Some(&whole.ended));
-    line.logprobs = likelihoods.map(|all| all.of(&whole.likelihoods));
-    reply::json(&line)
+    let line = move |output: &Output| {
+        let answer = whole.answer;
+        let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
+        let mut line = lines.line(answer.text, thinking, answer.calls, Some(&whole.ended));
+        line.logprobs = likelihoods.map(|all| all.of(&whole.likelihoods));
+        output.json(&line)
+    };
+    output.reply(line).await
 }
 
 /// What Ollama says to a request without a prompt: the model is there, or will not be much longer.
