@@ -30,6 +30,9 @@ struct Now {
     used: Arc<RemoteRegistry>,
     /// What went over earlier connections.
     before: Traffic,
+    /// How many answers came over this one, and when that was seen to change.
+    answers: u64,
+    answered: Duration,
     absence: Absence,
     attempt: Option<Attempt>,
     on_trial: Option<Arc<RemoteRegistry>>,
@@ -48,6 +51,8 @@ impl Slot {
         let now = Now {
             used,
             before: Traffic::default(),
+            answers: 0,
+            answered: now,
             absence: Absence::new(now),
             attempt: None,
             on_trial: None,
@@ -93,9 +98,14 @@ impl Slot {
             now.on_trial = reached;
             now.absence.handle(event, time);
         }
+        let answers = Traffic::of(&now.used).waits;
+        if std::mem::replace(&mut now.answers, answers) != answers {
+            now.answered = time;
+        }
         if now.on_trial.as_ref().unwrap_or(&now.used).failure().is_some() {
             now.on_trial = None;
-            now.absence.handle(AbsenceEvent::Lost, time);
+            let answered = now.answered;
+            now.absence.handle(AbsenceEvent::Lost { answered }, time);
         }
         match now.absence.handle(AbsenceEvent::Tick, time) {
             None => false,
@@ -118,6 +128,7 @@ impl Slot {
                 let Some(back) = now.on_trial.take() else { return false };
                 now.before = now.before.and(Traffic::of(&now.used));
                 now.used = back;
+                now.answered = time;
                 now.is_explained = false;
                 true
             }
