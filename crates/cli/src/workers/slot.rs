@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use oxcart::backend::Registry;
 use oxcart::rpc::client::RemoteRegistry;
 
 use super::absence::{Absence, AbsenceAction, AbsenceEvent};
@@ -114,7 +115,12 @@ impl Slot {
                 let connect = move || {
                     let again = again.again().map_err(|failure| failure.to_string())?;
                     // Asking whether it has weights costs a hash; it may have kept those that it had.
-                    again.connect(true, heartbeat)
+                    let registry = again.connect(true, heartbeat)?;
+                    // Answering heartbeats alone is not being back: plans ask for memory where all answers would wait for it.
+                    for device in registry.devices() {
+                        device.memory().map_err(|error| error.to_string())?;
+                    }
+                    Ok(registry)
                 };
                 match thread::Builder::new().name("return".into()).spawn(connect) {
                     Ok(attempt) => now.attempt = Some(attempt),
