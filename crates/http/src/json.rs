@@ -1,23 +1,37 @@
 //! JSON from clients: bounded before it is read.
 //!
-//! Invariant: a body that is parsed has a bounded number of values and bounded nesting, so that what it takes once it is read is a
-//! small multiple of its length.
+//! Invariant: a body that is parsed has bounded nesting, and what it takes once it is read is known before, from its text alone, and
+//! bounded.
 
 use serde::de::DeserializeOwned;
 
 use crate::error::{ApiError, Kind};
-use crate::limits::{MAX_JSON_DEPTH, MAX_JSON_VALUES};
+use crate::limits::{JSON_VALUE_BYTES, MAX_JSON_DEPTH, MAX_JSON_VALUES};
 
 /// Reads a body.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    check(bytes)?;
+    parse_in(bytes, |_| Ok(()))
+}
+
+/// Reads a body for which room is made, before anything is built: so many bytes beside its text.
+pub(crate) fn parse_in<T: DeserializeOwned>(
+    bytes: &[u8],
+    make_room: impl FnOnce(usize) -> Result<(), ApiError>,
+) -> Result<T, ApiError> {
+    make_room(count(bytes)?.saturating_mul(JSON_VALUE_BYTES))?;
     // All of it, not only what is looked at.
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
     serde_json::from_str(text).map_err(|error| ApiError::bad(format!("the body could not be read: {error}")))
 }
 
-/// Counts values and nesting; whether it is JSON at all is not its concern.
-fn check(bytes: &[u8]) -> Result<(), ApiError> {
+/// What lists, objects and their members count that take more than a value: their first member has memory for four, a member has a name and
+/// a place in an index.
+const LIST: usize = 4;
+const OBJECT: usize = 6;
+const NAME: usize = 2;
+
+/// Counts nesting and values, in which lists and objects are several; whether it is JSON at all is not its concern.
+fn count(bytes: &[u8]) -> Result<usize, ApiError> {
     let (mut depth, mut values, mut in_string, mut is_escaped) = (0_usize, 1_usize, false, false);
     for &byte in bytes {
         if in_string {
@@ -29,9 +43,10 @@ fn check(bytes: &[u8]) -> Result<(), ApiError> {
             b'"' => in_string = true,
             b'[' | b'{' => {
                 depth += 1;
-                values += 1;
+                values += if byte == b'[' { LIST } else { OBJECT };
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
+            b':' => values += NAME,
             b',' => values += 1,
             _ => {}
         }
@@ -41,9 +56,12 @@ fn check(bytes: &[u8]) -> Result<(), ApiError> {
     }
     match values > MAX_JSON_VALUES {
         true => {
-            Err(ApiError::new(Kind::TooLarge, format!("the body has more than {MAX_JSON_VALUES} values")))
+            let message = format!(
+                "the body has more than {MAX_JSON_VALUES} values, of which a list counts as {LIST} and an object as {OBJECT}"
+            );
+            Err(ApiError::new(Kind::TooLarge, message))
         }
-        false => Ok(()),
+        false => Ok(values),
     }
 }
 
@@ -66,6 +84,28 @@ mod tests {
             assert_eq!(kind(broken), Err(Kind::BadRequest), "{broken:?}");
         }
         assert!(parse::<Value>(b"\"\xff\"").is_err(), "bad UTF-8");
+    }
+
+    #[test]
+    fn objects_and_lists_count_for_what_they_take() {
+        let counted = |text: &str| {
+            let mut counted = 0;
+            let read = parse_in::<Value>(text.as_bytes(), |bytes| {
+                counted = bytes / JSON_VALUE_BYTES;
+                Ok(())
+            });
+            read.map(|_| counted).map_err(|error| error.kind)
+        };
+        assert_eq!(counted("1"), Ok(1));
+        assert_eq!(counted("[1,2,3]"), Ok(1 + LIST + 2));
+        assert_eq!(counted(r#"{"a:{":1,"b":[]}"#), Ok(1 + OBJECT + 2 * NAME + 1 + LIST));
+        let objects = |count: usize| format!("[{}0]", "{},".repeat(count));
+        let most = (MAX_JSON_VALUES - 1 - LIST) / (OBJECT + 1);
+        assert!(counted(&objects(most)).is_ok());
+        assert_eq!(counted(&objects(most + 1)), Err(Kind::TooLarge));
+        // Nothing is built where there is no room.
+        let full = || ApiError::new(Kind::Busy, "full");
+        assert_eq!(parse_in::<Value>(b"{", |_| Err(full())).unwrap_err(), full());
     }
 
     #[test]

@@ -27,14 +27,21 @@ pub(crate) const MAX_BODY_BYTES: usize = 8 << 20;
 /// Bytes of a body that counts as small, if its length is announced. It is read as JSON at once; a large one, by another thread.
 pub(crate) const SMALL_BODY_BYTES: usize = 64 << 10;
 
-/// Bytes of all small bodies that are being read or answered: there is room for one of each connection.
-pub(crate) const MAX_SMALL_BODIES_BYTES: usize = MAX_CONNECTIONS * SMALL_BODY_BYTES;
+/// Bytes of all small bodies that are being read or answered, and as many of what they are as JSON: there is room for one of each
+/// connection. What takes more than that is not small.
+pub(crate) const MAX_SMALL_BODIES_BYTES: usize = 2 * MAX_CONNECTIONS * SMALL_BODY_BYTES;
 
-/// Bytes of all other bodies that are being read or answered. One client has a quarter at most.
+/// Bytes of all other bodies that are being read or answered, with what they are as JSON. One client has a quarter at most.
 pub(crate) const MAX_LARGE_BODIES_BYTES: usize = 128 << 20;
 
-/// Values in a body's JSON: objects, arrays, strings, numbers. Each takes some 32 bytes once it is read.
+/// Values in a body's JSON: strings and numbers; an object, a list and a member of an object count as several.
 pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
+
+/// What each takes at most once it is read, beside its text.
+pub(crate) const JSON_VALUE_BYTES: usize = 80;
+
+/// Tokens of a text that are listed in a response: about as many as a request may list.
+pub(crate) const MAX_LISTED_TOKENS: usize = MAX_JSON_VALUES;
 
 /// Nesting of a body's JSON; serde's own bound is twice that.
 pub(crate) const MAX_JSON_DEPTH: usize = 64;
@@ -99,8 +106,11 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 /// How long a stream says nothing, unless the program that serves has it otherwise.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long the other side may take none of what is sent to it.
+/// How long the other side may take none of what is sent to it, whether at once or now and then: what it takes gives it time again.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// Bytes a second that it has to take, while it is waited for, to be waited for any longer.
+pub(crate) const SLOWEST_RATE: f64 = 4096.0;
 
 /// When a client whose machine is gone without a word (asleep, unplugged) is taken for lost: within a minute.
 pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {
@@ -124,6 +134,8 @@ const _: () = {
     assert!(MAX_HEAD_BYTES >= 8192, "hyper's least");
     assert!(MAX_BODY_BYTES <= MAX_LARGE_BODIES_BYTES / 16, "a client may send a few at a time");
     assert!(SMALL_BODY_BYTES < MAX_BODY_BYTES);
+    let most = MAX_BODY_BYTES + MAX_JSON_VALUES * JSON_VALUE_BYTES;
+    assert!(most <= MAX_LARGE_BODIES_BYTES / 4, "any body fits what one client has");
     assert!(MAX_JSON_DEPTH < 128, "where serde_json refuses by itself");
     assert!(MAX_TOP_LOGPROBS <= oxcart_llm::text::limits::MAX_TOP_LOGPROBS);
     assert!(MAX_LOGIT_BIASES <= oxcart_llm::text::limits::MAX_LOGIT_BIASES);

@@ -1,10 +1,12 @@
 //! Which web pages may use a server: by default none but its own.
 //!
 //! A browser sends requests for any page that it shows. It says which one in `Origin`, and a page of another machine can pretend
-//! to be of the same one by a name that it lets point here (DNS rebinding), which `Host` then shows.
+//! to be of the same one by a name that it lets point here (DNS rebinding), which `Host` then shows. What a page merely shows, such as an
+//! image, is asked for without `Origin`; then `Sec-Fetch-Site` says whether it is for a page of another origin.
 //!
 //! Invariant: without API keys, a request is answered only if its `Host` is an address, a name of this machine, or one that
-//! the operator named. A request with an `Origin` is answered only if that is the `Host` itself, or allowed by the operator.
+//! the operator named. A request with an `Origin` is answered only if that is the `Host` itself, or allowed by the operator; one without, but
+//! for a page of another origin, only if it asks for what is open to all.
 
 use std::net::IpAddr;
 
@@ -38,8 +40,14 @@ fn without_port(host: &str) -> &str {
 }
 
 impl Origins {
-    /// The origin that a response is for, if it is for a page of another origin; an error if the request is to be refused.
-    pub(crate) fn check(&self, headers: &HeaderMap, has_keys: bool) -> Result<Option<HeaderValue>, ApiError> {
+    /// The origin that a response is for, if it is for a page of another origin; an error if the request is to be refused. What is open may be
+    /// linked to from anywhere.
+    pub(crate) fn check(
+        &self,
+        headers: &HeaderMap,
+        has_keys: bool,
+        is_open: bool,
+    ) -> Result<Option<HeaderValue>, ApiError> {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host header is not text"))?,
@@ -58,7 +66,11 @@ impl Origins {
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         let origin = match (origins.next(), origins.next()) {
-            (None, _) => return Ok(None),
+            (None, _) if is_open || !is_for_another_site(headers) || self.allows("*") => return Ok(None),
+            (None, _) => {
+                let message = "pages of other origins may not use this server; --cors allows them";
+                return Err(ApiError::new(Kind::Forbidden, message));
+            }
             (Some(origin), None) => origin,
             _ => return Err(ApiError::bad("the request has several Origin headers")),
         };
@@ -69,13 +81,17 @@ impl Origins {
         if is_own {
             return Ok(None);
         }
-        match self.allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text)) {
+        match self.allows(text) {
             true => Ok(Some(origin.clone())),
             false => Err(ApiError::new(
                 Kind::Forbidden,
                 format!("pages of {text:?} may not use this server; --cors allows them"),
             )),
         }
+    }
+
+    fn allows(&self, origin: &str) -> bool {
+        self.allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin))
     }
 
     fn is_known(&self, name: &str) -> bool {
@@ -85,6 +101,12 @@ impl Origins {
             || name.to_ascii_lowercase().ends_with(".localhost")
             || self.hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
     }
+}
+
+/// Whether a browser says that it asks for a page of another origin. Programs, and browsers for what their users typed, do not.
+fn is_for_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
 /// Whether a browser asks what it may ask.
@@ -115,7 +137,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        origins.check(&headers, keys).map(|allowed| allowed.is_some()).map_err(|error| error.kind)
+        origins.check(&headers, keys, false).map(|allowed| allowed.is_some()).map_err(|error| error.kind)
     }
 
     #[test]
@@ -155,6 +177,32 @@ mod tests {
     }
 
     #[test]
+    fn what_pages_of_others_show_is_refused() {
+        let check = |origins: &Origins, site: &'static str, origin: Option<&'static str>, is_open| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("localhost:8080"));
+            headers.insert("sec-fetch-site", HeaderValue::from_static(site));
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, HeaderValue::from_static(origin));
+            }
+            origins.check(&headers, false, is_open).map(|_| ()).map_err(|error| error.kind)
+        };
+        let plain = Origins::default();
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(check(&plain, site, None, false), Err(Kind::Forbidden), "{site}");
+            assert_eq!(check(&plain, site, None, true), Ok(()), "a link to the page");
+            let all = Origins { hosts: Vec::new(), allowed: vec!["*".into()] };
+            assert_eq!(check(&all, site, None, false), Ok(()), "{site}");
+        }
+        for site in ["none", "same-origin", "", "unheard-of"] {
+            assert_eq!(check(&plain, site, None, false), Ok(()), "{site}");
+        }
+        let one = Origins { hosts: Vec::new(), allowed: vec!["http://localhost:3000".into()] };
+        assert_eq!(check(&one, "same-site", Some("http://localhost:3000"), false), Ok(()));
+        assert_eq!(check(&one, "same-site", None, false), Err(Kind::Forbidden));
+    }
+
+    #[test]
     fn what_is_for_one_page_may_differ_by_more() {
         let mut headers = HeaderMap::new();
         headers.insert(VARY, HeaderValue::from_static("accept"));
@@ -166,9 +214,9 @@ mod tests {
     #[test]
     fn there_is_exactly_one_host() {
         let mut headers = HeaderMap::new();
-        assert_eq!(Origins::default().check(&headers, true).unwrap_err().kind, Kind::BadRequest);
+        assert_eq!(Origins::default().check(&headers, true, false).unwrap_err().kind, Kind::BadRequest);
         headers.append(HOST, "localhost".parse().unwrap());
         headers.append(HOST, "evil.example".parse().unwrap());
-        assert_eq!(Origins::default().check(&headers, true).unwrap_err().kind, Kind::BadRequest);
+        assert_eq!(Origins::default().check(&headers, true, false).unwrap_err().kind, Kind::BadRequest);
     }
 }

@@ -67,17 +67,24 @@ pub(crate) fn text(status: StatusCode, kind: &'static str, bytes: impl Into<Byte
     reply
 }
 
-/// A value as JSON.
+/// A short value as JSON; what may be long is made by [`Output`](crate::call::Output).
 pub(crate) fn json(value: &impl Serialize) -> Result<Reply, ApiError> {
     json_with(StatusCode::OK, value)
 }
 
 /// A value as JSON, with a status.
 pub(crate) fn json_with(status: StatusCode, value: &impl Serialize) -> Result<Reply, ApiError> {
-    let bytes = serde_json::to_vec(value).map_err(|error| {
+    Ok(text(status, JSON, to_json(value)?))
+}
+
+/// What JSON is called.
+pub(crate) const JSON: &str = "application/json";
+
+/// The bytes of a value as JSON.
+pub(crate) fn to_json(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(value).map_err(|error| {
         ApiError::new(Kind::Internal, format!("the answer could not be written as JSON: {error}"))
-    })?;
-    Ok(text(status, "application/json", bytes))
+    })
 }
 
 /// A kind of stream.

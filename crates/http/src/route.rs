@@ -137,7 +137,8 @@ pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>) -> Reply {
     let endpoint = Endpoint::find(request.uri().path());
     let preflight = origin::is_preflight(request.method(), request.headers());
     let has_keys = !app.keys.is_empty();
-    let allowed = check_form(&request).and_then(|()| app.origins.check(request.headers(), has_keys));
+    let is_open = endpoint.is_some_and(Endpoint::is_open);
+    let allowed = check_form(&request).and_then(|()| app.origins.check(request.headers(), has_keys, is_open));
     let (origin, outcome) = match allowed {
         Err(error) => (None, Err(error)),
         Ok(Some(origin)) if preflight => (Some(origin), Ok(empty(StatusCode::NO_CONTENT))),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use oxcart_http::Limits;
 use oxcart_tally::{live_bytes, peak_bytes};
 use serde_json::json;
-use support::{address, connect, get, hostile, metric, post, request_bytes, server, wait_until};
+use support::{address, connect, get, hostile, metric, post, request_bytes, send_raw, server, wait_until};
 
 /// Held by the test that runs.
 static TURN: Mutex<()> = Mutex::new(());
@@ -67,4 +67,53 @@ fn clients_that_never_finish_hold_little() {
     wait_until("all are gone", || {
         metric(&server, "oxcart_requests_running") == 0.0 && metric(&server, "oxcart_requests_waiting") == 0.0
     });
+}
+
+/// A text of one token for each byte is listed in a small multiple of what the list has as JSON, and a longer one is refused.
+#[test]
+fn the_tokens_of_a_long_text_take_little() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(1, Limits::default());
+    let ask = |bytes: usize, with_pieces: bool| {
+        let body = json!({ "content": "~q".repeat(bytes / 2), "with_pieces": with_pieces });
+        let mut response = None;
+        let most = peak_bytes(|| response = Some(post(&server, "/tokenize", &body)));
+        (response.unwrap(), most)
+    };
+    // What is made once, for the first request of its kind, stays.
+    let (first, _) = ask(64, true);
+    assert_eq!(first.json()["tokens"].as_array().map(Vec::len), Some(64), "a token for each byte");
+    for with_pieces in [false, true] {
+        let (listed, most) = ask(240_000, with_pieces);
+        assert_eq!(listed.status, 200);
+        assert!(most < 48 << 20, "{most} bytes for {} of JSON", listed.body.len());
+        let (refused, most) = ask(2_000_000, with_pieces);
+        assert_eq!(refused.status, 413);
+        assert!(most < 192 << 20, "{most} bytes for what is refused");
+    }
+}
+
+/// Short objects within each other take a hundred times their text: what is refused is not the text's length.
+#[test]
+fn a_body_of_many_objects_takes_little() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(1, Limits::default());
+    let ask = |chains: usize| {
+        let chain = format!("{}1{}", "{\"\":".repeat(50), "}".repeat(50));
+        let body = format!(
+            "{{\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}],\"chat_template_kwargs\":{{\"a\":[{}1]}}}}",
+            format!("{chain},").repeat(chains)
+        );
+        let bytes = request_bytes("POST", "/apply-template", &[], body.as_bytes());
+        let mut response = None;
+        let most = peak_bytes(|| response = send_raw(address(&server), &bytes));
+        (response.unwrap(), most)
+    };
+    assert_eq!(ask(1).0.status, 200);
+    let (answered, most) = ask(400);
+    assert_eq!(answered.status, 200, "{}", answered.text());
+    assert!(most < 64 << 20, "{most} bytes for what is answered, with what a template makes of it");
+    let (refused, most) = ask(5000);
+    assert_eq!(refused.status, 413, "{}", refused.text());
+    assert!(most < 16 << 20, "{most} bytes for what is refused");
 }

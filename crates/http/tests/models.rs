@@ -367,6 +367,32 @@ fn models_that_nobody_uses_are_unloaded() {
     wait_until("it is unloaded", || loaded(&server).is_empty());
 }
 
+/// Where several clients share the models, none of them shortens the time for which a model stays.
+#[test]
+fn one_key_does_not_unload_what_others_use() {
+    let keys = ["a-key-for-the-tests", "another-key-for-tests"];
+    let machine = Arc::default();
+    let all = ["one", "two"].map(|name| available(name, &machine));
+    let mut config = Config::new(Models::on_demand(all.into(), Keeping { most: 2, ..KEEPING }).unwrap());
+    config.keys = Keys::new(keys).unwrap();
+    let server = Server::start(Listeners::local().unwrap(), config).unwrap();
+    let send = |method: &str, key: &str, path: &str, body: &[u8]| {
+        let key = format!("Bearer {key}");
+        send_raw(address(&server), &request_bytes(method, path, &[("Authorization", &key)], body)).unwrap()
+    };
+    let ask = |key: &str, path: &str, body: &Value| send("POST", key, path, body.to_string().as_bytes());
+    assert_eq!(ask(keys[0], "/v1/completions", &question("one")).status, 200);
+    let told = ask(keys[1], "/api/generate", &json!({ "model": "one", "keep_alive": 0 }));
+    assert_eq!(told.json()["done_reason"], "load", "it does not say what it does not do");
+    // The loader has looked at all models once more when it has loaded another.
+    assert_eq!(ask(keys[1], "/v1/completions", &question("two")).status, 200);
+    let listed = || send("GET", keys[0], "/api/ps", b"").json()["models"].clone();
+    assert_eq!(listed().as_array().map(Vec::len), Some(2), "{}", listed());
+    // Longer may it be.
+    assert_eq!(ask(keys[1], "/api/generate", &json!({ "model": "one", "keep_alive": -1 })).status, 200);
+    assert_eq!(listed()[0]["expires_at"], "9999-12-31T23:59:59Z");
+}
+
 #[test]
 fn the_one_that_was_not_used_for_longest_makes_way() {
     let server = server(&Arc::default(), Keeping { most: 2, ..KEEPING });

@@ -3,14 +3,15 @@
 
 mod common;
 
+use std::io::Read;
 use std::sync::Arc;
 
 use common::{Fixture, Peer, patient};
 use oxcart_backend::{Buffers, Device, Registry, StreamOptions, Work, place_all};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::{
-    Command, Dialect, MAX_KEPT_GRAPHS, NO_CAPABILITIES, OpCode, TensorRecord, kept_graph_bytes,
-    offers_kept_graphs,
+    Command, Dialect, Interruption, MAX_KEPT_GRAPHS, NO_CAPABILITIES, NotDelivered, OpCode, TensorRecord,
+    kept_graph_bytes, offers_kept_graphs,
 };
 use oxcart_rpc::worker::Limits;
 use oxcart_tensor::{DType, Graph};
@@ -266,7 +267,77 @@ fn client_and_worker_agree_on_what_is_kept() {
     }
 }
 
-/// A client that keeps much makes way for one that has little: it loses its graphs, and its connection when it asks for one.
+/// What a worker says in the place of an answer once it was asked for a graph that it has not kept; then it goes on.
+#[track_caller]
+fn assert_not_kept(peer: &mut Peer) {
+    peer.send(Command::GetAlignment, &[0; 4]);
+    let mut said = [0; 8 + Interruption::BYTES];
+    peer.stream.read_exact(&mut said).unwrap();
+    assert_eq!(said[..8], Interruption::LENGTH.to_le_bytes());
+    let said = Interruption::decode(said[8..].try_into().unwrap()).unwrap();
+    assert_eq!(said, Interruption { number: 0, why: NotDelivered::NotKept });
+    peer.send(Command::Resume, &[]);
+}
+
+/// A worker that has room for buffers, but for no graph of a `Counter` nor of a `Doubling`.
+fn without_room_for_graphs() -> Fixture {
+    let measure = Fixture::new();
+    let mut peer = own(&measure);
+    Counter::new(&mut peer);
+    let known = usize::try_from(measure.counters().stored_bytes).unwrap();
+    Fixture::limited(Limits { stored_bytes: 2 * known, ..patient() })
+}
+
+/// Where others leave no room, a graph is computed and not kept. Its client learns that when it asks for it, and keeps all that it has.
+#[test]
+fn a_graph_that_is_not_kept_ends_no_session() {
+    let fixture = without_room_for_graphs();
+    let mut peer = own(&fixture);
+    let counter = Counter::new(&mut peer);
+    let before = fixture.counters().stored_bytes;
+    counter.keep(&mut peer, 3, 1);
+    assert_eq!(counter.sum(&mut peer), 1.0, "it is computed");
+    assert_eq!(fixture.counters().stored_bytes, before, "and not kept");
+    // A client takes it to be there, and may drop it.
+    peer.send(Command::GraphDrop, &[3, 0]);
+    assert_eq!(counter.sum(&mut peer), 1.0);
+    counter.keep(&mut peer, 3, 1);
+    run(&mut peer, 3);
+    run(&mut peer, 3);
+    assert_not_kept(&mut peer);
+    assert_eq!(counter.sum(&mut peer), 2.0, "nothing was computed since");
+    let body = counter.body(&peer, 1);
+    peer.send(Command::GraphCompute, &body);
+    assert_eq!(counter.sum(&mut peer), 3.0);
+    assert_eq!(fixture.counters().refusals.get("not_kept"), Some(&1));
+    // What the client knows not to be there is as wrong to name as ever.
+    peer.assert_refused(Command::GraphRun, &[3, 0]);
+}
+
+/// Our client loses what was under way, once, and then sends graphs whole.
+#[test]
+fn a_client_goes_on_without_kept_graphs() {
+    let fixture = without_room_for_graphs();
+    let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap();
+    let device = registry.devices().remove(0);
+    let one = Doubling::new(&device, 3);
+    let compute = || {
+        let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
+        let mut plan = stream.plan(one.work()).unwrap().unwrap();
+        plan.compute().and_then(|()| plan.compute()).and_then(|()| stream.synchronize())
+    };
+    let error = compute().unwrap_err();
+    assert!(matches!(error, oxcart_backend::Error::Interrupted { .. }), "{error}");
+    for _ in 0..10 {
+        compute().unwrap();
+        assert_eq!(one.result(), 8.0, "its buffers are there");
+    }
+    let sent = |command| registry.traffic().of(command).messages;
+    assert_eq!((sent(Command::GraphKeep), sent(Command::GraphCompute)), (1, 20));
+    assert!(registry.failure().is_none());
+}
+
+/// A client that keeps much makes way for one that has little: it loses its graphs, of which it learns when it asks for one.
 #[test]
 fn graphs_in_slots_make_way_for_those_who_have_less() {
     let measure = Fixture::new();
@@ -293,7 +364,10 @@ fn graphs_in_slots_make_way_for_those_who_have_less() {
     }
     // Its memory stays; only graphs went.
     assert_eq!(kept.sum(&mut greedy), f32::from(slots));
-    greedy.assert_refused(Command::GraphRun, &[0, 0]);
+    run(&mut greedy, 0);
+    assert_not_kept(&mut greedy);
+    kept.keep(&mut greedy, 0, 1);
+    assert_eq!(kept.sum(&mut greedy), f32::from(slots + 1));
     run(&mut honest, 0);
     assert_eq!(counter.sum(&mut honest), 7.0);
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants: one try is under way at a time, and between two there are pauses that grow up to a limit. A worker that is reached counts as
 //! back only once it has been there for a while without a break. With each loss that follows another, that while doubles, and so does the first
-//! pause; after a long time without any, they are as at first.
+//! pause; after a long time of answers, they are as at first. Time in which a worker has answered nothing speaks for nothing: one that
+//! hangs is lost only after a while, which must not count in its favour.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const SHORTEST_TRIAL: Duration = Duration::from_secs(2);
 /// How long it must have been there at most.
 const LONGEST_TRIAL: Duration = Duration::from_secs(300);
 
-/// Time without a loss after which earlier ones are forgotten.
+/// Time of answers without a loss after which earlier ones are forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// What happens.
@@ -27,7 +28,10 @@ pub(super) enum AbsenceEvent {
     /// Time goes by.
     Tick,
     /// The connection was lost, be it the one in use or one on trial.
-    Lost,
+    Lost {
+        /// When its last answer came.
+        answered: Duration,
+    },
     /// A try led to a connection.
     Reached,
     /// A try led to nothing.
@@ -78,13 +82,13 @@ impl Absence {
     /// Takes in what happens at a time.
     pub(super) fn handle(&mut self, event: AbsenceEvent, now: Duration) -> Option<AbsenceAction> {
         match (event, self.state) {
-            (AbsenceEvent::Lost, State::There(since)) => {
-                if now.saturating_sub(since) >= FORGOTTEN {
+            (AbsenceEvent::Lost { answered }, State::There(since)) => {
+                if answered.min(now).saturating_sub(since) >= FORGOTTEN {
                     self.losses = 0;
                 }
                 self.lost(now);
             }
-            (AbsenceEvent::Lost, State::OnTrial(_)) => self.lost(now),
+            (AbsenceEvent::Lost { .. }, State::OnTrial(_)) => self.lost(now),
             (AbsenceEvent::Reached, State::Trying) => {
                 (self.failures, self.state) = (0, State::OnTrial(now));
             }
@@ -148,7 +152,7 @@ mod tests {
         let mut now = from;
         while now < to {
             if !is_there(now) {
-                absence.handle(AbsenceEvent::Lost, now);
+                absence.handle(AbsenceEvent::Lost { answered: now }, now);
             }
             match absence.handle(AbsenceEvent::Tick, now) {
                 Some(AbsenceAction::Try) => {
@@ -217,6 +221,25 @@ mod tests {
         assert_eq!(backs.len(), 1);
     }
 
+    /// It comes back, hangs, and is lost when it has been waited for: each time it has to stay for longer.
+    #[test]
+    fn time_without_answers_is_no_good_conduct() {
+        let mut absence = Absence::new(seconds(0));
+        let mut now = seconds(0);
+        for trial in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            let answered = now + seconds(1);
+            now += 2 * FORGOTTEN;
+            absence.handle(AbsenceEvent::Lost { answered }, now);
+            let (_, backs) = run(&mut absence, now, now + seconds(400), |_| true);
+            assert_eq!((backs.len(), absence.trial()), (1, seconds(trial)));
+            now = backs[0];
+        }
+        // Answers for as long are.
+        now += 2 * FORGOTTEN;
+        absence.handle(AbsenceEvent::Lost { answered: now - FORGOTTEN }, now);
+        assert_eq!(absence.trial(), SHORTEST_TRIAL);
+    }
+
     /// Whatever happens: tries wait for their results and for a pause, and a worker that is back has been there without a break.
     #[test]
     fn nothing_is_done_too_early() {
@@ -235,14 +258,14 @@ mod tests {
             for _ in 0..200 {
                 now += Duration::from_millis(draw(3000));
                 let event = match draw(8) {
-                    0 => AbsenceEvent::Lost,
+                    0 => AbsenceEvent::Lost { answered: now },
                     1 | 2 => AbsenceEvent::Reached,
                     3 => AbsenceEvent::Unreached,
                     _ => AbsenceEvent::Tick,
                 };
                 let action = absence.handle(event, now);
                 match event {
-                    AbsenceEvent::Lost if is_used || reached.is_some() => {
+                    AbsenceEvent::Lost { .. } if is_used || reached.is_some() => {
                         (is_used, reached, rests_until) = (false, None, Some(now + SHORTEST_PAUSE));
                     }
                     AbsenceEvent::Reached if is_trying => (is_trying, reached) = (false, Some(now)),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use oxcart::backend::Registry;
 use oxcart::rpc::client::RemoteRegistry;
 
 use super::absence::{Absence, AbsenceAction, AbsenceEvent};
@@ -32,6 +33,9 @@ struct Now {
     used: Option<Arc<RemoteRegistry>>,
     /// What went over earlier connections.
     before: Traffic,
+    /// How many answers came over this one, and when that was seen to change.
+    answers: u64,
+    answered: Duration,
     absence: Absence,
     attempt: Option<Attempt>,
     on_trial: Option<Arc<RemoteRegistry>>,
@@ -54,12 +58,12 @@ impl Slot {
         heartbeat: Heartbeat,
         now: Duration,
     ) -> Slot {
-        Slot::begun(Some(used), again, heartbeat, Absence::new(now))
+        Slot::begun(Some(used), again, heartbeat, Absence::new(now), now)
     }
 
     /// Of a worker that could not be reached.
     pub(super) fn absent(again: Listed, heartbeat: Heartbeat, now: Duration) -> Slot {
-        Slot::begun(None, Some(again), heartbeat, Absence::of_absent(now))
+        Slot::begun(None, Some(again), heartbeat, Absence::of_absent(now), now)
     }
 
     fn begun(
@@ -67,9 +71,18 @@ impl Slot {
         again: Option<Listed>,
         heartbeat: Heartbeat,
         absence: Absence,
+        now: Duration,
     ) -> Slot {
-        let before = Traffic::default();
-        let now = Now { used, before, absence, attempt: None, on_trial: None, is_explained: false };
+        let now = Now {
+            used,
+            before: Traffic::default(),
+            answers: 0,
+            answered: now,
+            absence,
+            attempt: None,
+            on_trial: None,
+            is_explained: false,
+        };
         Slot { again: again.map(Arc::new), heartbeat, now: Mutex::new(now) }
     }
 
@@ -109,10 +122,15 @@ impl Slot {
             now.on_trial = reached;
             now.absence.handle(event, time);
         }
+        let answers = now.used.as_ref().map_or(0, |used| Traffic::of(used).waits);
+        if std::mem::replace(&mut now.answers, answers) != answers {
+            now.answered = time;
+        }
         let watched = now.on_trial.as_ref().or(now.used.as_ref());
         if watched.is_some_and(|watched| watched.failure().is_some()) {
             now.on_trial = None;
-            now.absence.handle(AbsenceEvent::Lost, time);
+            let answered = now.answered;
+            now.absence.handle(AbsenceEvent::Lost { answered }, time);
         }
         match now.absence.handle(AbsenceEvent::Tick, time) {
             None => false,
@@ -121,7 +139,12 @@ impl Slot {
                 let connect = move || {
                     let again = again.again().map_err(|failure| failure.to_string())?;
                     // Asking whether it has weights costs a hash; it may have kept those that it had.
-                    again.connect(true, heartbeat)
+                    let registry = again.connect(true, heartbeat)?;
+                    // Answering heartbeats alone is not being back: plans ask for memory where all answers would wait for it.
+                    for device in registry.devices() {
+                        device.memory().map_err(|error| error.to_string())?;
+                    }
+                    Ok(registry)
                 };
                 match thread::Builder::new().name("return".into()).spawn(connect) {
                     Ok(attempt) => now.attempt = Some(attempt),
@@ -135,6 +158,7 @@ impl Slot {
                 let Some(back) = now.on_trial.take() else { return false };
                 now.before = now.traffic();
                 now.used = Some(back);
+                now.answered = time;
                 now.is_explained = false;
                 true
             }

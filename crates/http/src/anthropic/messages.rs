@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Sampling, Turn, render_chat};
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
@@ -299,7 +299,8 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
     let stop = ask.stop.clone();
-    let (silence, begin) = (context.app.silence, ask.start(name, context));
+    let (silence, output) = (context.app.silence, context.output());
+    let begin = ask.start(name, context);
     let message = |answers: &Answers| {
         let usage = Usage::new(answers.prompt(), 0);
         MessageObject::new(answers.model.name(), usage)
@@ -311,26 +312,30 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let answers = begin.await?;
     let message = message(&answers);
     let whole = answers.whole().await?;
-    let mut content = Vec::new();
-    if !whole.answer.reasoning.is_empty() {
-        content.push(BlockObject::Thinking { thinking: whole.answer.reasoning, signature: String::new() });
-    }
-    if !whole.answer.text.is_empty() || whole.answer.calls.is_empty() {
-        content.push(BlockObject::Text { text: whole.answer.text });
-    }
-    for call in whole.answer.calls {
-        let id = call.id.unwrap_or_else(|| ids::fresh("toolu_"));
-        // A call that was cut off is no JSON yet.
-        let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
-        content.push(BlockObject::ToolUse { id, name: call.name, input });
-    }
-    reply::json(&MessageObject {
-        content,
-        stop_reason: Some(stop_reason(&whole.ended)),
-        stop_sequence: stop_sequence(&whole.ended, &stop),
-        usage: Usage::of(&whole.ended.report),
-        ..message
-    })
+    let message = move |output: &Output| {
+        let mut content = Vec::new();
+        if !whole.answer.reasoning.is_empty() {
+            content
+                .push(BlockObject::Thinking { thinking: whole.answer.reasoning, signature: String::new() });
+        }
+        if !whole.answer.text.is_empty() || whole.answer.calls.is_empty() {
+            content.push(BlockObject::Text { text: whole.answer.text });
+        }
+        for call in whole.answer.calls {
+            let id = call.id.unwrap_or_else(|| ids::fresh("toolu_"));
+            // A call that was cut off is no JSON yet.
+            let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+            content.push(BlockObject::ToolUse { id, name: call.name, input });
+        }
+        output.json(&MessageObject {
+            content,
+            stop_reason: Some(stop_reason(&whole.ended)),
+            stop_sequence: stop_sequence(&whole.ended, &stop),
+            usage: Usage::of(&whole.ended.report),
+            ..message
+        })
+    };
+    output.reply(message).await
 }
 
 fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {

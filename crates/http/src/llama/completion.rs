@@ -12,7 +12,7 @@ use crate::error::{ApiError, Dialect};
 use crate::json;
 use crate::openai::completions::Prompts;
 use crate::openai::fields::{FormFields, OneOrMany, SamplingFields, limit};
-use crate::reply::{self, Reply, StreamKind, write_event};
+use crate::reply::{Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
 struct Settings {
@@ -79,7 +79,8 @@ impl Settings {
             (self.model.take(), self.stream == Some(true), self.return_tokens);
         let ask = self.ask(prompt)?;
         let stop = ask.stop.clone();
-        let (silence, begin) = (context.app.silence, ask.start(name, context));
+        let (silence, output) = (context.app.silence, context.output());
+        let begin = ask.start(name, context);
         let words =
             move |answers: &Answers| Words { model: answers.model.name().to_owned(), stop, return_tokens };
         if stream {
@@ -89,7 +90,7 @@ impl Settings {
         let answers = begin.await?;
         let words = words(&answers);
         let Whole { answer, tokens, ended, .. } = answers.whole().await?;
-        reply::json(&words.last(answer.text, tokens, &ended))
+        output.reply(move |output| output.json(&words.last(answer.text, tokens, &ended))).await
     }
 }
 

@@ -1,14 +1,15 @@
 //! `/tokenize`, `/detokenize` and `/apply-template`.
 
-use oxcart_llm::text::{Decode, Encode, Token};
-use serde::Deserialize;
+use oxcart_llm::text::{Decode, Encode, Token, Vocab};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ask::{Conversation, render_chat};
-use crate::call::Call;
-use crate::error::ApiError;
+use crate::call::{Call, Output};
+use crate::error::{ApiError, Kind};
+use crate::limits::MAX_LISTED_TOKENS;
 use crate::openai::chat::{ChatMessage, tools, turns};
-use crate::reply::{self, Reply};
+use crate::reply::Reply;
 
 #[derive(Debug, Deserialize)]
 struct TokenizeRequest {
@@ -41,27 +42,58 @@ struct TemplateRequest {
     chat_template_kwargs: serde_json::Map<String, Value>,
 }
 
-const FAILED: &str = "the text could not be processed";
+/// The tokens of a text.
+#[derive(Serialize)]
+struct TokenList<T> {
+    tokens: Vec<T>,
+}
+
+/// A token with its text.
+#[derive(Serialize)]
+struct TokenPiece {
+    id: Token,
+    piece: Piece,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Piece {
+    Text(String),
+    /// What is no text by itself.
+    Bytes(Vec<u8>),
+}
+
+impl TokenPiece {
+    fn new(vocab: &Vocab, id: Token) -> TokenPiece {
+        let bytes = vocab.decode(&[id], Decode { show_special: true, whole_text: false });
+        let piece =
+            String::from_utf8(bytes).map_or_else(|error| Piece::Bytes(error.into_bytes()), Piece::Text);
+        TokenPiece { id, piece }
+    }
+}
 
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;
     let model = context.app.models.lease(request.model.as_deref(), None, context.client).await?;
     let options = Encode { add_special: request.add_special, parse_special: request.parse_special };
-    let made = context.work(FAILED, move || {
+    let list = move |output: &Output| {
         let tokens = model.vocab.encode(&request.content, options);
-        if !request.with_pieces {
-            return json!({ "tokens": tokens });
+        if tokens.len() > MAX_LISTED_TOKENS {
+            let message = format!(
+                "the text has {} tokens, and no more than {MAX_LISTED_TOKENS} are listed",
+                tokens.len()
+            );
+            return Err(ApiError::new(Kind::TooLarge, message));
         }
-        let piece = |token: &Token| {
-            let bytes = model.vocab.decode(&[*token], Decode { show_special: true, whole_text: false });
-            // What is no text by itself is shown as its bytes.
-            let piece =
-                String::from_utf8(bytes).map_or_else(|error| json!(error.into_bytes()), Value::String);
-            json!({ "id": token, "piece": piece })
-        };
-        json!({ "tokens": tokens.iter().map(piece).collect::<Vec<_>>() })
-    });
-    reply::json(&made.await?)
+        match request.with_pieces {
+            false => output.json(&TokenList { tokens }),
+            true => {
+                let pieces = tokens.into_iter().map(|token| TokenPiece::new(&model.vocab, token));
+                output.json(&TokenList { tokens: pieces.collect() })
+            }
+        }
+    };
+    context.output().reply(list).await
 }
 
 pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
@@ -70,8 +102,11 @@ pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= model.vocab.len()) {
         return Err(ApiError::field("tokens", format!("{token} is not a token of the vocabulary")));
     }
-    let bytes = model.vocab.decode(&request.tokens, Decode { show_special: true, whole_text: false });
-    reply::json(&json!({ "content": String::from_utf8_lossy(&bytes) }))
+    let text = move |output: &Output| {
+        let bytes = model.vocab.decode(&request.tokens, Decode { show_special: true, whole_text: false });
+        output.json(&json!({ "content": String::from_utf8_lossy(&bytes) }))
+    };
+    context.output().reply(text).await
 }
 
 pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
@@ -83,10 +118,9 @@ pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
         ..Conversation::default()
     };
     let model = context.app.models.talking(request.model.as_deref(), context.client).await?;
-    let rendering = context.work(FAILED, move || {
+    let render = move |output: &Output| {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
-        Ok::<_, ApiError>(prompt.text().to_owned())
-    });
-    let prompt = rendering.await??;
-    reply::json(&json!({ "prompt": prompt }))
+        output.json(&json!({ "prompt": prompt.text() }))
+    };
+    context.output().reply(render).await
 }

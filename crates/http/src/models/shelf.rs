@@ -34,9 +34,13 @@ struct Use {
 }
 
 impl Lease {
-    /// How long the model stays after it was used, from now on.
-    pub(crate) fn keep(&self, idle: Duration) {
-        self.0.shelf.lock().slots[self.0.at].keep = Some(idle);
+    /// How long the model stays after it was used, from now on; says how long that is. Where clients share it, none of them has it stay for
+    /// less than it would.
+    pub(crate) fn keep(&self, idle: Duration, is_shared: bool) -> Duration {
+        let Use { shelf, at, .. } = &*self.0;
+        let slot = &mut shelf.lock().slots[*at];
+        let least = if is_shared { slot.keep.unwrap_or(shelf.keeping.idle) } else { Duration::ZERO };
+        *slot.keep.insert(idle.max(least))
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::options::KeepAlive;
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::embed::{Long, Passage, embed};
 use crate::error::ApiError;
 use crate::reply::{self, Reply};
@@ -35,6 +34,20 @@ struct OldRequest {
     keep_alive: Option<KeepAlive>,
 }
 
+#[derive(Serialize)]
+struct Embeddings<'a> {
+    model: &'a str,
+    embeddings: &'a [Vec<f32>],
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+}
+
+#[derive(Serialize)]
+struct OldEmbedding<'a> {
+    embedding: Option<&'a Vec<f32>>,
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<EmbedRequest>().await?;
     let start = Instant::now();
@@ -47,14 +60,20 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let long = if request.truncate == Some(false) { Long::Refused } else { Long::Cut };
     let made = embed(request.model.as_deref(), passages, long, &context).await?;
     made.check_width(request.dimensions)?;
-    keep.iter().for_each(|keep| made.model.keep(*keep));
-    reply::json(&json!({
-        "model": made.model.name(),
-        "embeddings": made.vectors,
-        "total_duration": u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        "load_duration": 0,
-        "prompt_eval_count": made.tokens,
-    }))
+    context.keep(&made.model, keep);
+    let output = context.output();
+    // The texts are of no more use.
+    drop(context);
+    let list = move |output: &Output| {
+        output.json(&Embeddings {
+            model: made.model.name(),
+            embeddings: &made.vectors,
+            total_duration: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            load_duration: 0,
+            prompt_eval_count: made.tokens,
+        })
+    };
+    output.reply(list).await
 }
 
 pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
@@ -62,6 +81,6 @@ pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     let passages = vec![Passage::Text(request.prompt)];
     let made = embed(request.model.as_deref(), passages, Long::Cut, &context).await?;
-    keep.iter().for_each(|keep| made.model.keep(*keep));
-    reply::json(&json!({ "embedding": made.vectors.first() }))
+    context.keep(&made.model, keep);
+    reply::json(&OldEmbedding { embedding: made.vectors.first() })
 }

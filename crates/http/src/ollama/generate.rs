@@ -10,11 +10,10 @@ use serde_json::Value;
 use super::options::{KeepAlive, Options, thinking};
 use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
-use crate::call::{Call, Context};
+use crate::call::{Call, Context, Output};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
-use crate::models::Lease;
 use crate::openai::chat::{CallOfTool, answered_call, not_a_role, tools};
 use crate::openai::shared::{Likelihoods, TokenLogprob};
 use crate::reply::{self, Reply, StreamKind, write_line};
@@ -188,13 +187,6 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// The model of a name, which stays as long as the request says.
-async fn model(name: Option<&str>, keep: Option<Duration>, context: &Context) -> Result<Lease, ApiError> {
-    let model = context.app.models.talking(name, context.client).await?;
-    keep.iter().for_each(|keep| model.keep(*keep));
-    Ok(model)
-}
-
 async fn answer(
     ask: Ask,
     name: Option<String>,
@@ -204,9 +196,11 @@ async fn answer(
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
     let (silence, wants_logprobs, start) = (context.app.silence, ask.logprobs.is_some(), Instant::now());
+    let output = context.output();
     let begin = async move {
         ask.check()?;
-        let model = model(name.as_deref(), keep, &context).await?;
+        let model = context.app.models.talking(name.as_deref(), context.client).await?;
+        context.keep(&model, keep);
         ask.send(&model, &context).await
     };
     let lines = move |answers: &Answers| Lines { model: answers.model.name().to_owned(), is_chat, start };
@@ -221,11 +215,14 @@ async fn answer(
     let answers = begin.await?;
     let (lines, likelihoods) = (lines(&answers), likelihoods(&answers));
     let whole = answers.whole().await?;
-    let answer = whole.answer;
-    let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
-    let mut line = lines.line(answer.text, thinking, answer.calls, Some(&whole.ended));
-    line.logprobs = likelihoods.map(|all| all.of(&whole.likelihoods));
-    reply::json(&line)
+    let line = move |output: &Output| {
+        let answer = whole.answer;
+        let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
+        let mut line = lines.line(answer.text, thinking, answer.calls, Some(&whole.ended));
+        line.logprobs = likelihoods.map(|all| all.of(&whole.likelihoods));
+        output.json(&line)
+    };
+    output.reply(line).await
 }
 
 /// What Ollama says to a request without a prompt: the model is there, or will not be much longer.
@@ -235,7 +232,8 @@ async fn load(
     context: &Context,
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
-    let model = model(name.as_deref(), keep, context).await?;
+    let model = context.app.models.talking(name.as_deref(), context.client).await?;
+    let keep = context.keep(&model, keep);
     let lines = Lines { model: model.name().to_owned(), is_chat, start: Instant::now() };
     let mut line = lines.line(String::new(), None, Vec::new(), None);
     line.done = true;

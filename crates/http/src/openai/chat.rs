@@ -8,12 +8,12 @@ use super::fields::{FormFields, OneOrMany, SamplingFields, TemplateFields, limit
 use super::shared::{ChoiceLogprobs, Likelihoods, Usage, finish_reason, write_done, write_failure};
 use crate::answers::{self, Answers, Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::error::{ApiError, NO_IMAGES};
 use crate::ids;
 use crate::json;
 use crate::limits::MAX_CALLS_BACK;
-use crate::reply::{self, Reply, StreamKind, write_event};
+use crate::reply::{Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChatRequest {
@@ -362,7 +362,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let usage = request.stream_options.take().and_then(|options| options.include_usage);
     let wants_logprobs = request.logprobs == Some(true);
-    let silence = context.app.silence;
+    let (silence, output) = (context.app.silence, context.output());
     let begin = request.ask()?.start(name, context);
     if stream {
         let script = move |answers: &Answers| ChatScript {
@@ -374,26 +374,30 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     }
     let answers = begin.await?;
     let model = answers.model.clone();
-    let mut usage = Usage::default();
-    let mut choices = Vec::new();
-    for (index, whole) in answers.collect().await?.iter().enumerate() {
-        usage.add(&whole.ended, index == 0);
-        let logprobs = wants_logprobs.then(|| ChoiceLogprobs::new(&model.vocab, &whole.likelihoods));
-        choices.push(ChatChoice {
-            index,
-            message: AssistantMessage::new(whole),
-            logprobs,
-            finish_reason: finish_reason(&whole.ended),
-        });
-    }
-    reply::json(&ChatCompletion {
-        id: ids::fresh("chatcmpl-"),
-        object: "chat.completion",
-        created: ids::now(),
-        model: model.name().to_owned(),
-        choices,
-        usage,
-    })
+    let all = answers.collect().await?;
+    let completion = move |output: &Output| {
+        let mut usage = Usage::default();
+        let mut choices = Vec::new();
+        for (index, whole) in all.iter().enumerate() {
+            usage.add(&whole.ended, index == 0);
+            let logprobs = wants_logprobs.then(|| ChoiceLogprobs::new(&model.vocab, &whole.likelihoods));
+            choices.push(ChatChoice {
+                index,
+                message: AssistantMessage::new(whole),
+                logprobs,
+                finish_reason: finish_reason(&whole.ended),
+            });
+        }
+        output.json(&ChatCompletion {
+            id: ids::fresh("chatcmpl-"),
+            object: "chat.completion",
+            created: ids::now(),
+            model: model.name().to_owned(),
+            choices,
+            usage,
+        })
+    };
+    output.reply(completion).await
 }
 
 #[derive(Serialize)]

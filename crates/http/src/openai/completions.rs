@@ -9,11 +9,11 @@ use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
 use super::shared::{Likelihoods, Usage, finish_reason, token_text, write_done, write_failure};
 use crate::answers::{self, Answers, Likelihood, Script, Told};
 use crate::ask::{Ask, Prompt};
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::error::ApiError;
 use crate::ids;
 use crate::json;
-use crate::reply::{self, Reply, StreamKind, write_event};
+use crate::reply::{Reply, StreamKind, write_event};
 
 /// Tokens of an answer where nothing is said, as OpenAI has it.
 const USUAL_LIMIT: usize = 16;
@@ -155,7 +155,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let wants_usage = request.stream_options.take().and_then(|options| options.include_usage) == Some(true);
     let (wants_logprobs, per_prompt) = (request.logprobs.is_some(), request.n.unwrap_or(1));
-    let silence = context.app.silence;
+    let (silence, output) = (context.app.silence, context.output());
     let begin = request.ask()?.start(name, context);
     if stream {
         let script = move |answers: &Answers| CompletionScript {
@@ -169,25 +169,29 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     }
     let answers = begin.await?;
     let model = answers.model.clone();
-    let mut usage = Usage::default();
-    let mut choices = Vec::new();
-    for (index, whole) in answers.collect().await?.into_iter().enumerate() {
-        usage.add(&whole.ended, index % per_prompt == 0);
-        choices.push(Choice {
-            index,
-            text: whole.answer.text,
-            logprobs: wants_logprobs.then(|| Logprobs::new(&model.vocab, &whole.likelihoods, &mut 0)),
-            finish_reason: Some(finish_reason(&whole.ended)),
-        });
-    }
-    reply::json(&Completion {
-        id: &ids::fresh("cmpl-"),
-        object: "text_completion",
-        created: ids::now(),
-        model: model.name(),
-        choices,
-        usage: Some(usage),
-    })
+    let all = answers.collect().await?;
+    let completion = move |output: &Output| {
+        let mut usage = Usage::default();
+        let mut choices = Vec::new();
+        for (index, whole) in all.into_iter().enumerate() {
+            usage.add(&whole.ended, index % per_prompt == 0);
+            choices.push(Choice {
+                index,
+                text: whole.answer.text,
+                logprobs: wants_logprobs.then(|| Logprobs::new(&model.vocab, &whole.likelihoods, &mut 0)),
+                finish_reason: Some(finish_reason(&whole.ended)),
+            });
+        }
+        output.json(&Completion {
+            id: &ids::fresh("cmpl-"),
+            object: "text_completion",
+            created: ids::now(),
+            model: model.name(),
+            choices,
+            usage: Some(usage),
+        })
+    };
+    output.reply(completion).await
 }
 
 /// Answers as chunks.

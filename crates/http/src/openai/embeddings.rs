@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base64;
-use crate::call::Call;
+use crate::call::{Call, Output};
 use crate::embed::{Long, Passage, embed};
 use crate::error::ApiError;
 use crate::json;
-use crate::reply::{self, Reply};
+use crate::reply::Reply;
 
 #[derive(Debug, Deserialize)]
 struct EmbeddingRequest {
@@ -84,21 +84,27 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let made = embed(request.model.as_deref(), passages, Long::Refused, &context).await?;
     made.check_width(request.dimensions)?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
-    let vectors = made.vectors.into_iter().enumerate();
-    let data = vectors.map(|(index, vector)| Embedding {
-        object: "embedding",
-        index,
-        embedding: match as_base64 {
-            true => Vector::Base64(base64::encode(&bytes(&vector))),
-            false => Vector::Numbers(vector),
-        },
-    });
-    reply::json(&EmbeddingList {
-        object: "list",
-        data: data.collect(),
-        model: made.model.name().to_owned(),
-        usage: Usage { prompt_tokens: made.tokens, total_tokens: made.tokens },
-    })
+    let output = context.output();
+    // The texts are of no more use.
+    drop(context);
+    let list = move |output: &Output| {
+        let vectors = made.vectors.into_iter().enumerate();
+        let data = vectors.map(|(index, vector)| Embedding {
+            object: "embedding",
+            index,
+            embedding: match as_base64 {
+                true => Vector::Base64(base64::encode(&bytes(&vector))),
+                false => Vector::Numbers(vector),
+            },
+        });
+        output.json(&EmbeddingList {
+            object: "list",
+            data: data.collect(),
+            model: made.model.name().to_owned(),
+            usage: Usage { prompt_tokens: made.tokens, total_tokens: made.tokens },
+        })
+    };
+    output.reply(list).await
 }
 
 /// The bytes of numbers, least significant first: what OpenAI's own library asks for.

@@ -11,11 +11,11 @@ use super::fields::SamplingFields;
 use super::shared::{Likelihoods, TokenLogprob};
 use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Turn};
-use crate::call::{Call, Context};
+use crate::call::{Call, Context, Output};
 use crate::error::{ApiError, Dialect, Kind};
 use crate::ids;
 use crate::json;
-use crate::reply::{self, Reply, StreamKind, write_event};
+use crate::reply::{Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
 struct ResponsesRequest {
@@ -329,7 +329,8 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
     let wants_logprobs = ask.logprobs.is_some();
-    let (silence, begin) = (context.app.silence, ask.start(name, context.clone()));
+    let (silence, output) = (context.app.silence, context.output());
+    let begin = ask.start(name, context.clone());
     let script = move |answers: &Answers| {
         let response = Response::new(answers.model.name(), settings, Some(context));
         let likelihoods = wants_logprobs.then(|| Likelihoods::new(answers));
@@ -346,10 +347,11 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         script.tell(choice, told, &mut events);
         events.clear();
     }
-    match &script.ended {
-        Some(ended) => reply::json(&script.response.to_value(&script.output, Some(ended))),
+    let response = move |output: &Output| match &script.ended {
+        Some(ended) => output.json(&script.response.to_value(&script.output, Some(ended))),
         None => Err(ApiError::new(Kind::Internal, "an answer ended unexpectedly")),
-    }
+    };
+    output.reply(response).await
 }
 
 /// An item that is open in a stream.

@@ -107,7 +107,19 @@ pub(crate) fn names() -> Vec<Case> {
     let origin = |origin: &str, status| {
         case(request("localhost:8080", &format!("Origin: {origin}\r\n")), Status(status))
     };
+    let fetched = |path: &str, site: &str, status| {
+        case(request_bytes("GET", path, &[("Sec-Fetch-Site", site)], b""), Status(status))
+    };
     vec![
+        // An image or a script of another page, which has no Origin.
+        fetched("/props", "none", 200),
+        fetched("/props", "same-origin", 200),
+        fetched("/props", "same-site", 403),
+        fetched("/props", "cross-site", 403),
+        fetched("/v1/models", "cross-site", 403),
+        // A link to the page.
+        fetched("/", "cross-site", 200),
+        fetched("/page.js", "cross-site", 200),
         host("localhost", 200),
         host("LocalHost.:8080", 200),
         host("127.0.0.1:80", 200),

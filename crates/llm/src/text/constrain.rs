@@ -78,7 +78,7 @@ impl Constraints {
             Some(compiled) => compiled,
             None => {
                 let matcher = self.0.compiler.compile(&source)?;
-                self.0.cache.insert(Arc::new(Compiled { source, matcher }))
+                self.0.cache.insert(Arc::new(Compiled::new(source, matcher)))
             }
         };
         Ok(Constraint::new(self.clone(), compiled))

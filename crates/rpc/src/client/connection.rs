@@ -69,6 +69,8 @@ struct State {
     lost_neighbours: Vec<u32>,
     /// Introductions of workers that push to this one that were made since it was interrupted: it can be interrupted by these alone.
     met: BTreeSet<u32>,
+    /// Whether it was to compute a graph since then that it kept: only then can it be interrupted for want of one.
+    has_run_kept: bool,
     /// Introductions by which it has waited in vain.
     broken: BTreeSet<u32>,
     /// How often it was interrupted, and how it was the last time.
@@ -180,6 +182,7 @@ impl Connection {
             broken: BTreeSet::new(),
             era: 0,
             interrupted: None,
+            has_run_kept: false,
             awaited: VecDeque::new(),
         };
         let core = Arc::new(Core {
@@ -312,6 +315,7 @@ impl Connection {
     ) -> Result<(), Arc<WorkerFailure>> {
         let mut state = self.core.wait_for_room(Some(era), graph.body.len())?;
         let (asked, emptied) = state.graphs.ask(device, graph);
+        state.has_run_kept |= matches!(asked, Asked::Run(_));
         state.empty(&emptied);
         self.core.enter(state, true, job(asked)).map(|_| ())
     }
@@ -617,18 +621,27 @@ impl Core {
     }
 
     /// Begins a new era after an interruption, unless the worker cannot have been interrupted: it has met none by what it names since the last
-    /// time. An attempt that came to nothing is no reason either, or a worker that lies could have them made without end.
+    /// time, or was to compute no graph that it kept. An attempt that came to nothing is no reason either, or a worker that lies could have them
+    /// made without end.
     fn interrupt(
         &self,
         line: &mut Line,
         mut failure: WorkerFailure,
     ) -> Result<Arc<WorkerFailure>, WorkerFailure> {
-        let has_met = |introduction: &u32| self.lock().met.contains(introduction);
-        if !matches!(failure.fault(), WorkerFault::NotDelivered { introduction, .. } if has_met(introduction))
-        {
-            let what = "an interruption by a worker that it has not met".to_owned();
-            return Err(line.failure(WorkerFault::Implausible { what }, failure.during()));
+        let (is_plausible, what) = match failure.fault() {
+            WorkerFault::NotKept => {
+                (self.lock().has_run_kept, "an interruption by a graph that it was not asked for")
+            }
+            WorkerFault::NotDelivered { introduction, .. } => {
+                (self.lock().met.contains(introduction), "an interruption by a worker that it has not met")
+            }
+            _ => (false, "an interruption by nothing"),
+        };
+        if !is_plausible {
+            let fault = WorkerFault::Implausible { what: what.to_owned() };
+            return Err(line.failure(fault, failure.during()));
         }
+        let is_full = matches!(failure.fault(), WorkerFault::NotKept);
         let head = Head::new(Command::Resume).whole();
         let about = About::Nothing;
         line.send(&Message { command: Command::Resume, head: &head, payload: &[], about: &about, work: 0 })?;
@@ -637,10 +650,14 @@ impl Core {
         let mut state = self.lock();
         state.era += 1;
         state.met.clear();
+        state.has_run_kept = false;
         state.interrupted = Some(Arc::clone(&failure));
         state.broken.extend(introduction);
         // The worker has neither done nor kept what it was told since.
         state.graphs.clear();
+        if is_full {
+            state.graphs.pause();
+        }
         state.awaited.clear();
         let mut jobs = Vec::new();
         let mut bytes = 0;
@@ -893,6 +910,22 @@ mod tests {
         let fault = WorkerFault::NotDelivered { introduction, sender: None, failure: None, why };
         let said = connection.turn().unwrap().with_line(|line| Err::<(), _>(line.failure(fault, None)));
         said.unwrap_err().is_interruption()
+    }
+
+    /// Nor is there a graph that a worker could not keep, unless it was to compute one again.
+    #[test]
+    fn a_worker_without_a_graph_was_asked_for_one() {
+        let (connection, _worker) = connection();
+        let says_so = || {
+            let said = connection
+                .turn()
+                .unwrap()
+                .with_line(|line| Err::<(), _>(line.failure(WorkerFault::NotKept, None)));
+            said.unwrap_err().is_interruption()
+        };
+        connection.core.lock().has_run_kept = true;
+        assert!(says_so() && connection.failed().is_none());
+        assert!(!says_so() && connection.failed().is_some(), "it was asked for none since");
     }
 
     /// A worker that says again and again that it was interrupted is believed once for each other worker that was let in.

@@ -73,6 +73,9 @@ pub enum WorkerFault {
         /// Why, by the one that waited.
         why: NotDelivered,
     },
+    /// It had no room to keep a graph that it was to compute again.
+    #[error("could not keep a graph, because other clients needed the room")]
+    NotKept,
     /// A message was left half sent by a bug on this side.
     #[error("was left in the middle of a message")]
     Broken,
@@ -136,7 +139,7 @@ impl WorkerFailure {
 
     /// Whether only what was under way is lost: the worker has all that it held and can go on.
     pub fn is_interruption(&self) -> bool {
-        matches!(self.fault, WorkerFault::NotDelivered { .. })
+        matches!(self.fault, WorkerFault::NotDelivered { .. } | WorkerFault::NotKept)
     }
 
     /// As devices report it.

@@ -3,7 +3,8 @@
 //! Where the worker keeps graphs in slots, this decides what is in them. The graph that was not used for longest makes way, for what
 //! all count must fit what the worker offers; one that is larger is kept alone. Other workers keep the last graph of each device, or none.
 //!
-//! Invariant: it is told of every command in the order in which the worker gets them, so both agree at every moment.
+//! Invariant: it is told of every command in the order in which the worker gets them, so both agree at every moment, but for what a worker
+//! cannot keep because of other clients. Once that is known, graphs are sent whole for a while, and each time for longer.
 
 use std::sync::Arc;
 
@@ -73,6 +74,14 @@ impl KnownGraphs {
         }
     }
 
+    /// The worker has no room for what it should keep: nothing is kept for a while.
+    pub(super) fn pause(&mut self) {
+        if let KnownGraphs::Kept(graphs) = self {
+            graphs.pause = (2 * graphs.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            graphs.goes_on = graphs.clock + graphs.pause;
+        }
+    }
+
     /// The worker has forgotten all.
     pub(super) fn clear(&mut self) {
         match self {
@@ -82,6 +91,10 @@ impl KnownGraphs {
         }
     }
 }
+
+/// Graphs that are sent whole when a worker had no room, at first and at most.
+const FIRST_PAUSE: u64 = 64;
+const LONGEST_PAUSE: u64 = 1 << 16;
 
 fn is_same(one: &Arc<Vec<u8>>, other: &Arc<Vec<u8>>) -> bool {
     Arc::ptr_eq(one, other) || one == other
@@ -95,6 +108,9 @@ pub(super) struct KeptGraphs {
     most: usize,
     /// How often one was asked for.
     clock: u64,
+    /// When graphs are kept again, and for how long they were not the last time.
+    goes_on: u64,
+    pause: u64,
 }
 
 #[derive(Debug)]
@@ -117,6 +133,9 @@ impl KeptGraphs {
         if let Some(kept) = found.and_then(|index| self.graphs.get_mut(index)) {
             kept.used = self.clock;
             return (Asked::Run(kept.slot), Vec::new());
+        }
+        if self.clock <= self.goes_on {
+            return (Asked::Whole, Vec::new());
         }
         let mut emptied = self.make_room(kept_graph_bytes(graph.body.len()));
         // What is replaced need not be dropped.
@@ -212,6 +231,21 @@ mod tests {
         assert_eq!(known.ask(0, &graph(5, 4 * one, &[])).1.len(), 1);
         assert_eq!(known.ask(0, &graph(3, 100, &[])).1, vec![]);
         assert!(matches!(known.ask(0, &graph(5, 4 * one, &[])).0, Asked::Keep(_)));
+    }
+
+    #[test]
+    fn a_worker_without_room_keeps_nothing_for_a_while() {
+        let mut known = kept(1 << 20);
+        let one = graph(1, 100, &[]);
+        for pause in [FIRST_PAUSE, 2 * FIRST_PAUSE] {
+            assert_eq!(known.ask(0, &one).0, Asked::Keep(slot(0)));
+            known.clear();
+            known.pause();
+            for _ in 0..pause {
+                assert_eq!(known.ask(0, &one), (Asked::Whole, vec![]));
+            }
+        }
+        assert_eq!(known.ask(0, &one).0, Asked::Keep(slot(0)));
     }
 
     #[test]

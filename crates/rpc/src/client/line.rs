@@ -19,7 +19,7 @@ use super::message::Message;
 use super::options::{Ahead, Timeouts};
 use super::traffic::Traffic;
 use crate::os::socket::is_tick;
-use crate::wire::{Command, Dialect, Interruption, Reply};
+use crate::wire::{Command, Dialect, Interruption, NotDelivered, Reply};
 
 /// How long to wait, for all of an exchange and for its next byte.
 #[derive(Clone, Copy, Debug)]
@@ -273,7 +273,7 @@ impl Line {
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
             let found = u64::from_le_bytes(size);
-            if have >= 8 && found == Interruption::LENGTH && self.can_be_introduced {
+            if have >= 8 && found == Interruption::LENGTH && self.can_be_interrupted() {
                 let said = out.iter().chain(&surplus).take(have - 8).copied().collect();
                 return Err(self.interruption(said, &mut watch));
             }
@@ -306,7 +306,12 @@ impl Line {
         }
     }
 
-    /// What a worker says in the place of an answer because it got nothing from another: these bytes, and what follows.
+    /// Whether the worker waits for others or keeps graphs: nothing else interrupts one.
+    fn can_be_interrupted(&self) -> bool {
+        self.can_be_introduced || self.kept_graph_bytes.is_some()
+    }
+
+    /// What a worker says in the place of an answer because it is interrupted: these bytes, and what follows.
     fn interruption(&mut self, mut said: Vec<u8>, watch: &mut Watch) -> WorkerFault {
         let mut rest = [0; Interruption::BYTES + 1];
         while said.len() < Interruption::BYTES {
@@ -325,6 +330,7 @@ impl Line {
         }
         match said.first_chunk().and_then(Interruption::decode) {
             _ if said.len() > Interruption::BYTES => WorkerFault::Unsolicited,
+            Some(Interruption { why: NotDelivered::NotKept, .. }) => WorkerFault::NotKept,
             Some(Interruption { number, why }) => {
                 WorkerFault::NotDelivered { introduction: number, sender: None, failure: None, why }
             }

@@ -1,9 +1,10 @@
-//! What a worker says in the place of answers once it has waited in vain for what another worker was to send, until its client has it go on.
+//! What a worker says in the place of answers once it has not got what it was to compute with, until its client has it go on: it has waited in
+//! vain for what another worker was to send, or a graph that it kept had to make way.
 //! ggml's protocol knows no such word; this one has a length that no answer has.
 
 use super::frame::{FRAME_BYTES, FrameHead};
 
-/// Why bytes of another worker have not come.
+/// Why something to compute with is not there: bytes of another worker, or a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotDelivered {
@@ -19,6 +20,9 @@ pub enum NotDelivered {
     /// Others came.
     #[error("something else came")]
     Other,
+    /// It is a graph, which was not kept although it should have been, because others needed the room.
+    #[error("the graph was not kept")]
+    NotKept,
     /// Something that a newer Oxcart says.
     #[error("for a reason that this Oxcart does not know ({0})")]
     Unknown(u16),
@@ -31,6 +35,7 @@ impl NotDelivered {
             NotDelivered::Late => 2,
             NotDelivered::Full => 3,
             NotDelivered::Other => 4,
+            NotDelivered::NotKept => 5,
             NotDelivered::Unknown(number) => number,
         }
     }
@@ -41,6 +46,7 @@ impl NotDelivered {
             2 => NotDelivered::Late,
             3 => NotDelivered::Full,
             4 => NotDelivered::Other,
+            5 => NotDelivered::NotKept,
             number => NotDelivered::Unknown(number),
         }
     }
@@ -49,7 +55,7 @@ impl NotDelivered {
 /// Why a worker does not answer for now: what it was to compute with has not come. All that it holds is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interruption {
-    /// The introduction by which it waited.
+    /// The introduction by which it waited; 0 for a graph.
     pub number: u32,
     /// Why.
     pub why: NotDelivered,

@@ -1,8 +1,10 @@
 //! Graphs that a worker keeps for a client, each in a slot that the client chooses: the bodies of GRAPH_KEEP, GRAPH_RUN and GRAPH_DROP.
 //!
-//! None of the three is answered, because the client knows what is kept: the worker forgets a graph when its client says so, when a buffer
-//! that the graph uses is freed and when the worker is interrupted, and otherwise ends the connection. The client sees to it that there is
-//! room, by counting for each graph what the worker needs for it at most.
+//! None of the three is answered, because the client nearly always knows what is kept: the worker forgets a graph when its client says so,
+//! when a buffer that the graph uses is freed and when the worker is interrupted. The client sees to it that there is room among its own, by
+//! counting for each graph what the worker needs for it at most. What it cannot know is what other clients have: where they leave no room, a
+//! graph is computed and not kept, or makes way later. GRAPH_RUN of such a graph interrupts the worker
+//! ([`NotDelivered::NotKept`](super::NotDelivered)), and its client sends graphs again; GRAPH_DROP has nothing to do.
 //!
 //! Invariant: a slot is one of [`MAX_KEPT_GRAPHS`], and every body is read the way it was written.
 

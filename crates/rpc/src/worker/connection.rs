@@ -20,8 +20,8 @@ use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
 use crate::wire::{
-    Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, Slot, answer_capabilities, with_arithmetic,
-    with_copies, with_kept_graphs,
+    Command, Dialect, Interruption, MAX_GRAPH_BYTES, NotDelivered, Reply, Slot, answer_capabilities,
+    with_arithmetic, with_copies, with_kept_graphs,
 };
 
 /// What GRAPH_COMPUTE answers in version 2.
@@ -248,14 +248,24 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             }
             _ => session.carry_out(command, &self.body, self.client),
         };
-        let answer = match answer {
+        let interruption = match answer {
+            Err(Refusal::NotDelivered { number, why }) => Some(Interruption { number, why }),
+            Err(Refusal::NotKept) => Some(Interruption { number: 0, why: NotDelivered::NotKept }),
+            _ => None,
+        };
+        let answer = match (answer, interruption) {
             // It is no fault of the client, who learns of it where it next waits for an answer.
-            Err(Refusal::NotDelivered { number, why }) if !self.client.is_gone() => {
-                self.shared.undelivered(self.client, session.neighbour(number), why);
-                session.interrupt(Interruption { number, why }, self.client);
+            (Err(refusal), Some(interruption)) if !self.client.is_gone() => {
+                match refusal {
+                    Refusal::NotDelivered { number, why } => {
+                        self.shared.undelivered(self.client, session.neighbour(number), why);
+                    }
+                    refusal => self.shared.refused(self.client, command.name(), &refusal),
+                }
+                session.interrupt(interruption, self.client);
                 Answer::Done
             }
-            answer => answer.map_err(|refusal| self.gone_or(command, refusal))?,
+            (answer, _) => answer.map_err(|refusal| self.gone_or(command, refusal))?,
         };
         if command.reply(dialect) == Reply::None {
             return Ok(());
@@ -266,7 +276,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     /// A graph that was stopped because its client has left is not a refusal, nor is what has not come by then.
     fn gone_or(&self, command: Command, refusal: Refusal) -> End {
         match refusal {
-            Refusal::NotDelivered { .. } if self.client.is_gone() => End::Left,
+            Refusal::NotDelivered { .. } | Refusal::NotKept if self.client.is_gone() => End::Left,
             Refusal::Failed(oxcart_backend::Error::Cancelled) if self.client.is_gone() => {
                 add(&self.shared.counters.cancelled, 1);
                 End::Left

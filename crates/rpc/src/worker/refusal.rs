@@ -60,6 +60,9 @@ pub enum Refusal {
         /// Why.
         why: NotDelivered,
     },
+    /// A graph that the client takes to be kept.
+    #[error("a graph in a slot was not kept, because others needed the room")]
+    NotKept,
     /// RESUME without an interruption.
     #[error("there is no interruption to go on after")]
     NoInterruption,
@@ -188,6 +191,7 @@ impl Refusal {
             | Refusal::Introduction { .. }
             | Refusal::NoInterruption => "introduction",
             Refusal::NotDelivered { .. } => "delivery",
+            Refusal::NotKept => "not_kept",
             Refusal::NoSession | Refusal::PulseMessage(_) => "pulse",
             Refusal::Command { .. } => "command",
             Refusal::Size { .. } => "size",

@@ -282,7 +282,7 @@ impl WorkerState {
                 return Some(lease);
             }
             if !self.give_up_plans()
-                && !self.make_way(&self.stored, client, bytes, |other| other.graphs.clear())
+                && !self.make_way(&self.stored, client, bytes, |other| other.graphs.lose_all())
             {
                 return None;
             }

@@ -82,8 +82,8 @@ pub(crate) struct Session {
     domain: OnceCell<Option<Domain>>,
     /// Other workers that the client has introduced to this one.
     neighbours: Neighbours,
-    /// Set when another worker has not sent what it should, until the client says that it knows. Meanwhile nothing is computed, pushed or
-    /// waited for, so that no result comes of what is not there.
+    /// Set when another worker has not sent what it should, or a graph was not kept, until the client says that it knows. Meanwhile nothing is
+    /// computed, pushed or waited for, so that no result comes of what is not there.
     interruption: Option<Interruption>,
     /// What its pulse may come by, once it was asked for. It ends with the session.
     pulse: Option<ExpectedPulse>,
@@ -228,8 +228,7 @@ impl Session {
             }
             Command::GraphDrop => {
                 let slot = Slot::decode(body).ok_or(Refusal::NoSlot)?;
-                client.graphs.take(Shelf::Slot(slot)).ok_or(Refusal::NoGraph)?;
-                Ok(Answer::Done)
+                client.graphs.empty(slot).then_some(Answer::Done).ok_or(Refusal::NoGraph)
             }
             Command::Resume => {
                 self.interruption.take().ok_or(Refusal::NoInterruption)?;
@@ -481,8 +480,7 @@ impl Session {
         if self.dialect.has_recompute && has_room {
             client.graphs.put(shelf, index, graph);
         } else {
-            // It would be taken for this one, so the one before is of no use.
-            client.graphs.take(shelf);
+            client.graphs.lose(shelf);
         }
         Ok(())
     }
@@ -608,7 +606,9 @@ impl Session {
             Command::GraphRun => Shelf::Slot(Slot::decode(body).ok_or(Refusal::NoSlot)?),
             _ => Shelf::LastOf(self.named_device(&mut Fields::new(command, body))?.0),
         };
-        let (index, mut graph) = client.graphs.take(shelf).ok_or(Refusal::NoGraph)?;
+        let Some((index, mut graph)) = client.graphs.take(shelf) else {
+            return Err(if client.graphs.has_lost(shelf) { Refusal::NotKept } else { Refusal::NoGraph });
+        };
         self.run(&mut graph, index, client)?;
         client.graphs.put(shelf, index, graph);
         add(&self.shared.counters.recomputes, 1);

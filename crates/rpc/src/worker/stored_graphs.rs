@@ -1,9 +1,10 @@
 //! The graphs that a client may have computed again: the last one of each device, and those that it keeps in slots.
 //!
 //! Concurrency: the connection's thread stores and takes them, and has the one that runs; any thread may make those go that
-//! wait for their next time, or their plans, when others need their memory. Invariant: a graph is gone once a buffer of it is.
+//! wait for their next time, or their plans, when others need their memory. Invariants: a graph is gone once a buffer of it is. Of a slot that
+//! has lost its graph to others it is known, until the client puts another there or drops it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::sliced_graph::SlicedGraph;
@@ -30,6 +31,8 @@ struct Stored {
 #[derive(Debug, Default)]
 struct Graphs {
     stored: BTreeMap<Shelf, Stored>,
+    /// Slots without the graph that the client takes to be there, for want of room.
+    lost: BTreeSet<Slot>,
     /// How often one was put here.
     clock: u64,
 }
@@ -48,6 +51,9 @@ impl StoredGraphs {
         let mut graphs = self.graphs();
         graphs.clock += 1;
         let since = graphs.clock;
+        if let Shelf::Slot(slot) = shelf {
+            graphs.lost.remove(&slot);
+        }
         graphs.stored.insert(shelf, Stored { device, graph, since });
     }
 
@@ -61,9 +67,42 @@ impl StoredGraphs {
         self.graphs().stored.retain(|_, stored| !stored.graph.uses(handle));
     }
 
-    /// Forgets all; says whether there were any.
-    pub(crate) fn clear(&self) -> bool {
-        !std::mem::take(&mut self.graphs().stored).is_empty()
+    /// Forgets all, as the client knows.
+    pub(crate) fn clear(&self) {
+        let mut graphs = self.graphs();
+        graphs.stored.clear();
+        graphs.lost.clear();
+    }
+
+    /// Forgets what a slot has or has lost, as the client wants; says whether there was anything.
+    pub(crate) fn empty(&self, slot: Slot) -> bool {
+        let mut graphs = self.graphs();
+        graphs.stored.remove(&Shelf::Slot(slot)).is_some() | graphs.lost.remove(&slot)
+    }
+
+    /// There is no room for a graph: what was in its place is of no use, and the client does not know.
+    pub(crate) fn lose(&self, shelf: Shelf) {
+        let mut graphs = self.graphs();
+        graphs.stored.remove(&shelf);
+        if let Shelf::Slot(slot) = shelf {
+            graphs.lost.insert(slot);
+        }
+    }
+
+    /// Loses all; says whether there were any.
+    pub(crate) fn lose_all(&self) -> bool {
+        let graphs = &mut *self.graphs();
+        let stored = std::mem::take(&mut graphs.stored);
+        graphs.lost.extend(stored.keys().filter_map(|shelf| match shelf {
+            Shelf::Slot(slot) => Some(*slot),
+            Shelf::LastOf(_) => None,
+        }));
+        !stored.is_empty()
+    }
+
+    /// Whether a slot has lost what the client takes to be there.
+    pub(crate) fn has_lost(&self, shelf: Shelf) -> bool {
+        matches!(shelf, Shelf::Slot(slot) if self.graphs().lost.contains(&slot))
     }
 
     /// Gives up the plans of the graph that was not computed for longest; says whether one had some.

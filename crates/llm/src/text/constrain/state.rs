@@ -1,7 +1,8 @@
 //! One answer under a grammar.
 //!
 //! Invariant: a call that fails leaves the answer as it was. What llguidance holds is always the state after the tokens
-//! that were accepted, without the end; where that is lost, it is made anew from them.
+//! that were accepted, without the end; where that is lost, it is made anew from them, once: this happens between the steps of an engine, and
+//! all its other answers wait. Nothing is compiled here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct Constraint {
     constraints: Constraints,
     pub(super) compiled: Arc<Compiled>,
     matcher: Matcher,
+    /// Whether it shares nothing any more with the answers of others.
+    is_alone: bool,
     /// Without the end.
     accepted: Vec<Step>,
     end: Option<Token>,
@@ -66,7 +69,7 @@ impl JsonPlace {
 impl Constraint {
     pub(super) fn new(constraints: Constraints, compiled: Arc<Compiled>) -> Constraint {
         let matcher = compiled.matcher.clone();
-        Constraint { constraints, compiled, matcher, accepted: Vec::new(), end: None }
+        Constraint { constraints, compiled, matcher, is_alone: false, accepted: Vec::new(), end: None }
     }
 
     /// What kind of grammar it is.
@@ -171,7 +174,11 @@ impl Constraint {
         self.accepted.truncate(self.accepted.len() - count);
         if self.matcher.rollback(count).is_err() {
             // Some grammars cannot go back.
-            self.matcher = self.replayed(self.compiled.matcher.clone()).or_else(|_| self.alone())?;
+            let shared = || self.replayed(self.compiled.matcher.clone()).ok();
+            match if self.is_alone { None } else { shared() } {
+                Some(matcher) => self.matcher = matcher,
+                None => self.begin_alone()?,
+            }
         }
         Ok(())
     }
@@ -213,16 +220,18 @@ impl Constraint {
     }
 
     /// Asks the matcher. Where it fails, another answer may have spoiled what both share, or have used up what there is room
-    /// for; so it is asked once more, alone.
+    /// for; so it is asked once more, alone. What fails alone is too much by itself.
     fn attempt<T, E: fmt::Display>(
         &mut self,
         ask: impl Fn(&mut Matcher) -> Result<T, E>,
     ) -> Result<T, ConstrainError> {
-        if let Ok(answer) = ask(&mut self.matcher) {
-            return Ok(answer);
+        match ask(&mut self.matcher) {
+            Ok(answer) => return Ok(answer),
+            Err(error) if self.is_alone => return Err(self.failure(&error.to_string())),
+            Err(_) => {}
         }
         self.constraints.0.cache.remove(&self.compiled);
-        self.matcher = self.alone()?;
+        self.begin_alone()?;
         let before = self.matcher.clone();
         ask(&mut self.matcher).map_err(|error| {
             // A matcher that has failed is of no use; this one is for what else may be asked.
@@ -233,15 +242,18 @@ impl Constraint {
 
     /// Makes the matcher anew where it has failed before.
     fn revive(&mut self) -> Result<(), ConstrainError> {
-        if self.matcher.is_error() {
-            self.matcher = self.alone()?;
+        match self.matcher.get_error() {
+            None => Ok(()),
+            Some(error) if self.is_alone => Err(self.failure(&error)),
+            Some(_) => self.begin_alone(),
         }
-        Ok(())
     }
 
-    /// A matcher that shares nothing with those of other answers, at the place of this one.
-    fn alone(&self) -> Result<Matcher, ConstrainError> {
-        self.replayed(self.constraints.0.compiler.compile(&self.compiled.source)?)
+    /// Goes on with a matcher that shares nothing with those of other answers, at the place of this one.
+    fn begin_alone(&mut self) -> Result<(), ConstrainError> {
+        self.matcher = self.replayed(self.compiled.alone())?;
+        self.is_alone = true;
+        Ok(())
     }
 
     /// A fresh matcher brought to the place of this answer.
@@ -266,6 +278,7 @@ impl Clone for Constraint {
             constraints: self.constraints.clone(),
             compiled: self.compiled.clone(),
             matcher: self.matcher.clone(),
+            is_alone: self.is_alone,
             accepted: self.accepted.clone(),
             end: self.end,
         }

@@ -399,6 +399,27 @@ fn a_failure_stays_with_one_answer() {
     assert_eq!(mask(&mut other), expected);
 }
 
+/// Others wait while an answer is begun anew, so that happens once.
+#[test]
+fn an_answer_is_begun_anew_once() {
+    let constraints = constraints();
+    let grammar = Grammar::Lark("start: \"a\" start \"b\" | \"c\"".into());
+    let mut constraint = constraints.compile(&grammar).unwrap();
+    run(&mut constraint, "a");
+    constraint.spoil();
+    assert_eq!(run(&mut constraint, "a"), (1, false));
+    constraint.spoil();
+    let again = token(&byte_pairs(), "a");
+    for _ in 0..2 {
+        let error = constraint.accept(again).unwrap_err();
+        assert!(matches!(error, ConstrainError::TooComplex { .. }), "{error}");
+        constraint.mask(&mut TokenMask::default()).unwrap_err();
+    }
+    assert_eq!(constraint.len(), 2, "what was accepted stays so");
+    // A new answer has nothing to do with that.
+    assert_eq!(run(&mut constraints.compile(&grammar).unwrap(), "acb"), (3, true));
+}
+
 #[test]
 fn grammars_that_cannot_go_back_are_begun_anew() {
     let constraints = constraints();
