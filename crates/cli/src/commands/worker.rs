@@ -148,9 +148,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Have systemd start a worker with these options whenever this machine starts, beginning now
+    /// Have systemd start a worker with these options, now and from then on
     ///
-    /// Writes the unit oxcart-worker.service of this user; run again, it replaces it. Pairings and this machine's key stay as they are.
+    /// Writes the unit oxcart-worker.service of this user; run again, it replaces it. Pairings and this machine's key stay as they are. The
+    /// worker runs while you are logged in, or with loginctl enable-linger from the start of the machine on.
     #[arg(long, conflicts_with_all = ["uninstall", "until_stdin_ends"])]
     install: bool,
 
