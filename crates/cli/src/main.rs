@@ -163,7 +163,7 @@ fn failed(failure: &Failure, log: Option<&Log>) -> ExitCode {
         tracing::error!("{failure}");
     }
     // If stderr is closed too, the exit code has to do.
-    let line = wrap::wrapped(&format!("oxcart: {failure}"), Terminal::width_of_stderr());
+    let line = wrap::wrapped(&format!("oxcart: {failure}"), Terminal::width_for_notes());
     let _ = writeln!(door::stderr(), "{line}");
     failure.exit_code()
 }

@@ -35,8 +35,8 @@ impl Terminal {
         size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
     }
 
-    /// The same of stderr.
-    pub(crate) fn width_of_stderr() -> Option<usize> {
+    /// The same of stderr, where notes and errors go.
+    pub(crate) fn width_for_notes() -> Option<usize> {
         let size =
             io::stderr().is_terminal().then(|| terminal_size::terminal_size_of(io::stderr())).flatten();
         size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)

@@ -347,7 +347,7 @@ fn no_word_is_broken_wherever_people_read() {
         ("/stats", "first token after"),
         ("/history", "assistant: word word word word word word word word"),
         ("/model /no/where.gguf", "/no/where.gguf: no such file; check the path"),
-        ("/x", "There is no command /x. /help lists them all."),
+        ("/zzzz", "There is no command /zzzz. /help lists them all."),
     ] {
         assert_is_broken_at_words(&screen.say(command), 34, phrase);
     }
@@ -581,7 +581,7 @@ fn a_model_makes_way_for_one_that_fits() {
         let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
         plan["placement"][0]["needed_bytes"].as_u64().unwrap()
     };
-    let worker = Worker::start(&["--max-memory", &format!("{}K", needed * 3 / 2 / 1024)]);
+    let worker = Worker::start(&["--max-memory", &format!("{}K", needed * 5 / 4 / 1024)]);
     let mut screen =
         Screen::chat(home.path(), &["--regex", "yes", "--workers", &worker.address, "--split", "1"]);
     screen.say("Hello");

@@ -473,7 +473,7 @@ fn shells_and_manuals_know_the_commands() {
         page.contains("\\fBoxcart run\\fR") && page.contains("\n  oxcart run \"Why is the sky blue?\""),
         "{page}"
     );
-    let kinds = page.split("\\-\\-kv\\fR").nth(1).unwrap().split(".TP").next().unwrap().to_owned();
+    let kinds = page.split("\\-\\-kv\\fR \\fI").nth(1).unwrap().split(".TP").next().unwrap().to_owned();
     assert!(kinds.contains("ossible values") && kinds.contains("q8_0"), "{kinds}");
     let page = stdout(&mut oxcart(home.path(), &["man", "quantize"]));
     assert!(page.contains("IQ3_XXS"), "{page}");

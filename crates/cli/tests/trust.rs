@@ -231,7 +231,7 @@ fn what_is_no_machine_is_said() {
         (&["join"], 2, "not a join line"),
         (&["join", "-"], 2, "not a join line"),
         (&["trust", "revoke", "den"], 2, "no machine is called 'den'"),
-        (&["trust", "limit", "den"], 2, "say which limit"),
+        (&["trust", "limit", "den"], 2, "no machine is called 'den'"),
         (&["trust", "name", "den", "all"], 2, "cannot be the name"),
         (&["run", "-m", TINY, "x", "--workers", "all"], 2, "not paired with any worker yet"),
         (&["trust", "invite", "127.0.0.1:1"], 1, "cannot connect"),

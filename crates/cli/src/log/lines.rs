@@ -72,7 +72,7 @@ impl Subscriber for Lines {
         event.record(&mut fields);
         let line = match self.style {
             Style::Notes(terminal) => {
-                let width = if matches!(self.to, To::Stderr) { Terminal::width_of_stderr() } else { None };
+                let width = if matches!(self.to, To::Stderr) { Terminal::width_for_notes() } else { None };
                 note(*event.metadata().level(), &fields.message, width, terminal)
             }
             Style::Timed => format!("{} {}", now(), one_line(&fields.message)),
