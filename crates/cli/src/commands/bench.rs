@@ -4,8 +4,10 @@ use std::io::Write;
 use std::time::Instant;
 
 use oxcart::backend::ByteSize;
+use oxcart::llm::logits::Need;
 use oxcart::llm::model::limits::MAX_SEQUENCES;
 use oxcart::llm::runner::{Piece, Runner, Wanted};
+use oxcart::llm::text::{Sampler, SamplerSettings};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -111,7 +113,13 @@ impl Test {
     }
 
     /// Seconds that it takes, from sequences without tokens but those of the depth.
-    fn run(self, loaded: &Loaded, runner: &mut Runner, count: &mut dyn FnMut(usize)) -> Result<f64, Failure> {
+    fn run(
+        self,
+        loaded: &Loaded,
+        runner: &mut Runner,
+        need: Need,
+        count: &mut dyn FnMut(usize),
+    ) -> Result<f64, Failure> {
         let vocabulary = loaded.vocab.len().max(1);
         // Any tokens will do; the same ones every time, others in every sequence.
         let token = |sequence: usize, at: usize| ((at * 7919 + sequence * 104_729 + 13) % vocabulary) as u32;
@@ -124,7 +132,7 @@ impl Test {
         let compute = |runner: &mut Runner, texts: &[&[u32]], wanted: Wanted| {
             let piece = |(&sequence, &tokens)| Piece { sequence, tokens, wanted };
             let pieces: Vec<Piece<'_>> = ids.iter().zip(texts).map(piece).collect();
-            runner.compute(&pieces).map(|_| ()).map_err(failed)
+            runner.compute_for(&pieces, &vec![need; pieces.len()]).map(|_| ()).map_err(failed)
         };
         let texts = |count: usize| (0..ids.len()).map(|sequence| text(sequence, count)).collect::<Vec<_>>();
         if self.depth > 0 {
@@ -218,12 +226,16 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             progress.set(done, Some(all));
         }
     };
+    // As much of the logits as `oxcart run` needs.
+    let usual =
+        Sampler::new(SamplerSettings::default()).map_err(|error| Failure::Usage(error.to_string()))?;
+    let need = usual.need(0);
     let mut measured = Vec::new();
     for test in tests {
-        test.run(&loaded, &mut runner, &mut count)?;
+        test.run(&loaded, &mut runner, need, &mut count)?;
         let (before, mut rates) = (loaded.workers.traffic(), Vec::new());
         for _ in 0..args.r {
-            rates.push(test.count() as f64 / test.run(&loaded, &mut runner, &mut count)?);
+            rates.push(test.count() as f64 / test.run(&loaded, &mut runner, need, &mut count)?);
         }
         let traffic = loaded.workers.traffic().since(before);
         let runs = args.r as u64;
