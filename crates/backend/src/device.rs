@@ -123,6 +123,12 @@ pub trait Device: Send + Sync + fmt::Debug {
         Pace::default()
     }
 
+    /// Whether its results should be made small there before they are read, because they come over a network. Such a device computes all ops
+    /// of inference.
+    fn wants_small_results(&self) -> bool {
+        false
+    }
+
     /// Whether it wants to compute this node although the weights are elsewhere and must be copied.
     fn wants_offload(&self, _node: TensorRef<'_>) -> bool {
         false

@@ -11,6 +11,7 @@
 
 pub(crate) mod batch;
 mod encoder;
+mod findings;
 mod forget;
 pub(crate) mod graphs;
 mod index_inputs;
@@ -44,9 +45,11 @@ use std::time::Duration;
 use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
 
+use crate::logits::Known;
 use crate::model::held::{Held, HeldBytes};
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model};
+use findings::Findings;
 use graphs::{Graphs, InputBytes};
 use pages::{PAGE, Pages};
 use sequence::{KINDS, Sequence, known_pages};
@@ -105,6 +108,27 @@ impl<'a> Outputs<'a> {
     }
 }
 
+/// What was needed of the logits that were wanted, piece by piece.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownOutputs<'a> {
+    findings: &'a Findings,
+    /// By piece, its rows.
+    rows: &'a [Range<usize>],
+    vocabulary: usize,
+}
+
+impl<'a> KnownOutputs<'a> {
+    /// The rows of a piece.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such piece.
+    pub fn of(&self, piece: usize) -> impl ExactSizeIterator<Item = Known<'a>> + use<'a> {
+        let (findings, vocabulary) = (self.findings, self.vocabulary);
+        self.rows[piece].clone().map(move |row| findings.row(row, vocabulary))
+    }
+}
+
 /// How much a runner holds, and what it has made ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -154,7 +178,7 @@ pub struct Runner {
     written: [Vec<Vec<Option<u32>>>; KINDS],
     next_id: u64,
     input_bytes: InputBytes,
-    logits: Vec<f32>,
+    findings: Findings,
     rows: Vec<Range<usize>>,
     shared_tokens: u64,
     computed_tokens: u64,
@@ -219,7 +243,7 @@ impl Runner {
             written,
             next_id: 1,
             input_bytes: InputBytes::default(),
-            logits: Vec::new(),
+            findings: Findings::default(),
             rows: Vec::new(),
             shared_tokens: 0,
             computed_tokens: 0,

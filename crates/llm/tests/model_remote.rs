@@ -8,9 +8,12 @@
 mod model_support;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge, remote};
-use oxcart_llm::runner::{Piece, Runner, RunnerOptions, Wanted};
+use model_support::{Golden, Loaded, PLAINEST, Way, decode, decode_on, judge, load, remote};
+use oxcart_llm::engine::{Engine, EngineOptions, Event, Request, Speculation};
+use oxcart_llm::runner::{AttentionChoice, Piece, Runner, RunnerOptions, Wanted};
+use oxcart_llm::text::{Dry, LookupSettings, Mirostat, SamplerSettings, Vocab};
 use oxcart_rpc::wire::{Command, Dialect};
 use oxcart_rpc::worker::DialectChoice;
 use oxcart_tensor::DType;
@@ -152,4 +155,135 @@ fn alternating_shapes_are_sent_once() {
     eprintln!("bytes of graphs per step: {kept:?} where they are kept, {last:?} where the last one is");
     assert!(kept.iter().all(|&bytes| bytes <= 64), "{kept:?}");
     assert!(last.iter().all(|&bytes| bytes > 10_000), "{last:?}");
+}
+
+/// Tokens of an answer with their probabilities and those of the likeliest.
+type Answer = Vec<(u32, Option<f32>, Vec<(u32, f32)>)>;
+
+/// Tokens of an answer after which its traffic is counted, and up to which.
+const COUNTED: std::ops::Range<usize> = 4..36;
+
+/// An answer, and what a function counts in the course of it, per token.
+fn answer(
+    engine: &mut Engine,
+    settings: &SamplerSettings,
+    count: impl Fn() -> [u64; 2],
+) -> (Answer, [f64; 2]) {
+    // Words that come again, so that there is something to guess and to penalize.
+    let prompt: Vec<u32> = (0..60).map(|at| at % 7 * 11 + at / 30).collect();
+    let request =
+        Request { sampler: settings.clone(), limit: COUNTED.end, ignore_end: true, ..Request::new(prompt) };
+    engine.submit(request).unwrap();
+    let (mut tokens, mut begin) = (Vec::new(), None);
+    while engine.is_busy() {
+        if tokens.len() >= COUNTED.start {
+            begin.get_or_insert_with(|| (tokens.len(), count()));
+        }
+        engine.step().unwrap();
+        while let Some(event) = engine.next_event() {
+            match event {
+                Event::Token(token) => tokens.push((token.token, token.logprob, token.alternatives)),
+                Event::Finished { .. } => {}
+                event => panic!("{event:?}"),
+            }
+        }
+    }
+    let (first, before) = begin.unwrap();
+    let steps = (tokens.len() - first) as f64;
+    let after = count();
+    (tokens, [0, 1].map(|at| (after[at] - before[at]) as f64 / steps))
+}
+
+/// Settings, and whether the largest logits are enough for them.
+fn settings() -> Vec<(SamplerSettings, bool)> {
+    let usual = || SamplerSettings { seed: 5, ..SamplerSettings::default() };
+    let wide = SamplerSettings { temperature: 1.5, top_p: 1.0, min_p: 0.0, ..usual() };
+    vec![
+        (SamplerSettings::greedy(), true),
+        (usual(), true),
+        (wide.clone(), true),
+        (SamplerSettings { top_k: 0, min_p: 0.9, ..wide.clone() }, true),
+        (SamplerSettings { repeat_penalty: 1.3, penalty_window: 16, ..wide.clone() }, true),
+        (SamplerSettings { presence_penalty: 2.0, penalty_window: 16, ..SamplerSettings::greedy() }, true),
+        (wide.clone().ban(&[3, 5, 8]), true),
+        (SamplerSettings { logprobs: Some(3), ..usual() }, false),
+        (SamplerSettings { top_k: 0, ..wide.clone() }, false),
+        (SamplerSettings { top_k: 150, ..wide.clone() }, false),
+        // There is no bound that the largest could meet.
+        (SamplerSettings { top_k: 0, min_p: f32::MIN_POSITIVE, ..wide.clone() }, false),
+        (SamplerSettings { mirostat: Some(Mirostat::default()), ..usual() }, false),
+        (SamplerSettings { dry: Some(Dry::default()), ..usual() }, false),
+        (SamplerSettings { logit_bias: vec![(9, 2.0)], ..usual() }, false),
+    ]
+}
+
+fn engine((model, streams): Loaded, attention: AttentionChoice, is_guessing: bool) -> Engine {
+    let vocab = Arc::new(Vocab::from_gguf(&model.file().metadata()).unwrap());
+    let options = RunnerOptions { context: 256, attention, ..RunnerOptions::default() };
+    let runner = Runner::new(model, streams, options).unwrap();
+    let mut engine = Engine::new(runner, vocab, EngineOptions::default());
+    if is_guessing {
+        engine.speculate(Speculation::Lookup(LookupSettings::default()));
+    }
+    engine
+}
+
+/// Compares answers over so many workers, of our make or another, with those without, and what is received for each token with what has
+/// to be.
+fn compare(
+    path: &Path,
+    count: usize,
+    is_stock: bool,
+    is_guessing: bool,
+    settings: &[(SamplerSettings, bool)],
+) {
+    // Attention is what workers of another make have, so that last digits are equal, too.
+    let (choice, attention) = match is_stock {
+        true => (DialectChoice::Fixed(Dialect::newest()), AttentionChoice::Flash),
+        false => (DialectChoice::Auto, AttentionChoice::Auto),
+    };
+    let (_workers, endpoints) = remote::workers_speaking(count, choice);
+    let registries = remote::connect(&endpoints);
+    let traffic = || {
+        let totals = registries.iter().map(|registry| registry.traffic().total());
+        totals.fold([0, 0], |[bytes, waits], one| [bytes + one.bytes_received, waits + one.waits])
+    };
+    let mut here = engine(load(path, 1), attention, is_guessing);
+    let mut there = engine(remote::load(path, &registries), attention, is_guessing);
+    let all = (4 * there.vocab().len()) as f64;
+    for (settings, is_enough) in settings {
+        let (expected, _) = answer(&mut here, settings, || [0, 0]);
+        let (found, [bytes, trips]) = answer(&mut there, settings, traffic);
+        let make = if is_stock { "another make" } else { "our make" };
+        let what = format!("{bytes} bytes in {trips} trips per token, workers: {count} of {make}");
+        eprintln!("{what}");
+        assert_eq!(found, expected, "{what}: {settings:?}");
+        if is_guessing {
+            continue;
+        }
+        match *is_enough && !is_stock {
+            true => assert!(bytes < 600.0 && trips <= 1.1, "{what}: {settings:?}"),
+            // The few steps in which the largest turned out to be too few cost a trip more.
+            false => assert!(bytes >= all && trips <= 1.3, "{what}: {settings:?}"),
+        }
+    }
+}
+
+/// Where the sampler needs no more, the largest logits come from the last worker, and not all of them; tokens and probabilities are the
+/// same as without workers. Workers of another make send all.
+#[test]
+fn what_samplers_need_is_all_that_is_sent() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    for (count, is_stock, is_guessing) in
+        [(1, false, false), (2, false, false), (1, false, true), (1, true, false)]
+    {
+        compare(&path, count, is_stock, is_guessing, &settings());
+    }
+}
+
+/// The same for a vocabulary of 49,152 tokens.
+#[test]
+fn what_is_sent_does_not_grow_with_the_vocabulary() {
+    let Some(path) = oxcart_fixtures::smollm2() else { return };
+    compare(&path, 1, false, false, &settings()[..2]);
 }

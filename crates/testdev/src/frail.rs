@@ -142,6 +142,11 @@ impl Device for FrailDevice {
         self.inner.supports_op(node)
     }
 
+    /// As if it were far away, as devices that can be lost are.
+    fn wants_small_results(&self) -> bool {
+        true
+    }
+
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(&self.buffer_type(), buffer_type)
     }

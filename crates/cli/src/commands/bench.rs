@@ -4,8 +4,10 @@ use std::io::Write;
 use std::time::Instant;
 
 use oxcart::backend::ByteSize;
+use oxcart::llm::logits::Need;
 use oxcart::llm::model::limits::MAX_SEQUENCES;
 use oxcart::llm::runner::{Piece, Runner, Wanted};
+use oxcart::llm::text::{Sampler, SamplerSettings};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -117,6 +119,7 @@ impl Test {
         self,
         loaded: &Loaded,
         runner: &mut Runner,
+        need: Need,
         progress: Option<&Paced>,
         rate: f64,
     ) -> Result<f64, Failure> {
@@ -134,7 +137,7 @@ impl Test {
         let compute = |runner: &mut Runner, texts: &[&[u32]], wanted: Wanted| {
             let piece = |(&sequence, &tokens)| Piece { sequence, tokens, wanted };
             let pieces: Vec<Piece<'_>> = ids.iter().zip(texts).map(piece).collect();
-            runner.compute(&pieces).map(|_| ()).map_err(failed)
+            runner.compute_for(&pieces, &vec![need; pieces.len()]).map(|_| ()).map_err(failed)
         };
         let texts = |count: usize| (0..ids.len()).map(|sequence| text(sequence, count)).collect::<Vec<_>>();
         if self.depth > 0 {
@@ -223,10 +226,14 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut runner = loaded.runner()?;
     let all = tests.iter().map(|test| (test.computed() * (args.r + 1)) as u64).sum();
     let progress = (!args.json).then(|| Paced::begin(Progress::counting("tokens"), all));
+    // As much of the logits as `oxcart run` needs.
+    let usual =
+        Sampler::new(SamplerSettings::default()).map_err(|error| Failure::Usage(error.to_string()))?;
+    let need = usual.need(0);
     let mut measured = Vec::new();
     for test in tests {
         let mut rate = |expected: f64| {
-            let seconds = test.run(&loaded, &mut runner, progress.as_ref(), expected)?;
+            let seconds = test.run(&loaded, &mut runner, need, progress.as_ref(), expected)?;
             Ok::<_, Failure>(test.count() as f64 / seconds)
         };
         let mut expected = rate(0.0)?;

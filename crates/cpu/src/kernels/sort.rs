@@ -15,6 +15,11 @@ pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
     let source = node.source(0)?.layout();
     let row = source.ne()[0];
     let run = match node.op() {
+        Op::TopK(top) if (1..=row / FEW).contains(&top.k) && row < VERY_LONG => {
+            // Nearly all values are only compared, several at a time.
+            let work = source.elements();
+            return Some(Kernel::rows(top_few, node.layout(), work).own(size_of::<u64>() * room_for(top.k)));
+        }
         Op::Argsort(_) => argsort,
         Op::TopK(_) => top_k,
         _ => return None,
@@ -25,17 +30,28 @@ pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
     Some(Kernel::rows(run, node.layout(), work).own(2 * size_of::<u64>() * row))
 }
 
-/// An integer with the order of `value`, then of `index`.
+/// An integer with the order of `value`.
 #[inline(always)]
-fn key(value: f32, index: usize, order: SortOrder) -> u64 {
+fn place(value: f32, order: SortOrder) -> u32 {
     let bits = value.to_bits();
     // Negative numbers grow downwards.
     let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
-    let place = match order {
+    match order {
         SortOrder::Ascending => ascending,
         SortOrder::Descending => !ascending,
-    };
+    }
+}
+
+/// An integer with the order of places, then of indices.
+#[inline(always)]
+fn key_at(place: u32, index: usize) -> u64 {
     u64::from(place) << 32 | index as u64
+}
+
+/// An integer with the order of `value`, then of `index`.
+#[inline(always)]
+fn key(value: f32, index: usize, order: SortOrder) -> u64 {
+    key_at(place(value, order), index)
 }
 
 /// Keys of a row in scratch memory, and as much room again.
@@ -153,6 +169,54 @@ fn top_k(job: Job<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Rows are looked through for the largest, and not sorted, if they are at least so many times as long.
+const FEW: usize = 8;
+
+/// How many keys are collected before all but the `k` best are let go.
+fn room_for(k: usize) -> usize {
+    (4 * k).max(64)
+}
+
+/// As [`top_k`], where nearly all values are passed over: a block of them at a time, as soon as none is better than the best so far.
+fn top_few(job: Job<'_>) -> Result<(), Fault> {
+    const BLOCK: usize = 64;
+    let (a, stop) = (job.src(0), job.stop);
+    let room = elements_mut::<u64>(job.own);
+    for (at, mut row) in job.dst.rows::<i32>(job.share) {
+        let (values, k) = (a.row(at).slice(), row.len());
+        let (mut count, mut worst) = (0, None);
+        // Each value may be looked at to skip it, to collect it, and to let it go.
+        for part in stop.stretches_of(values.len(), 3) {
+            let starts = part.clone().step_by(BLOCK);
+            for (start, block) in starts.zip(values[part].chunks(BLOCK)) {
+                let places = || block.iter().map(|&value| place(value, SortOrder::Descending));
+                // Later ones that are equal to the worst do not get in.
+                let gets_in = |place: u32, worst: Option<u32>| worst.is_none_or(|worst| place < worst);
+                if !gets_in(places().fold(u32::MAX, u32::min), worst) {
+                    continue;
+                }
+                for (index, place) in (start..).zip(places()) {
+                    if !gets_in(place, worst) {
+                        continue;
+                    }
+                    room[count] = key_at(place, index);
+                    count += 1;
+                    if count == room.len() {
+                        let (_, last, _) = room.select_nth_unstable(k - 1);
+                        worst = Some((*last >> 32) as u32);
+                        count = k;
+                    }
+                }
+            }
+        }
+        room[..count].sort_unstable();
+        if store_indices(stop, room, row.slice()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use oxcart_tensor::ops::TopK;
@@ -220,5 +284,24 @@ mod tests {
         let indices = sorted(&a, SortOrder::Descending);
         assert!(indices.is_sorted_by(|i, j| values[*i as usize] >= values[*j as usize]));
         assert_eq!(compute(TopK { k: 40 }, &[&a]).i32s(), indices[..40]);
+    }
+
+    /// However many keys are let go on the way, and of whatever is no number: the first of the sorted ones, equal ones in order.
+    #[test]
+    fn few_of_many_are_the_first_of_the_sorted() {
+        let odd = [f32::NAN, f32::from_bits(u32::MAX), f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0];
+        let rows: [&dyn Fn(usize) -> f32; 5] =
+            [&|i| (i * 37 % 1009) as f32, &|i| i as f32, &|i| -(i as f32), &|i| (i % 3) as f32, &|i| {
+                odd[i * 7 % 11 % odd.len()]
+            }];
+        for length in [64, 1000, 5000] {
+            let values: Vec<f32> = rows.iter().flat_map(|value| (0..length).map(value)).collect();
+            let a = Tensor::f32([length, rows.len()], &values);
+            let all = sorted(&a, SortOrder::Descending);
+            for k in [1, 7, 8, length / 8] {
+                let expected = all.chunks(length).flat_map(|row| &row[..k]).copied().collect::<Vec<_>>();
+                assert_eq!(compute(TopK { k }, &[&a]).i32s(), expected, "{k} of {length}");
+            }
+        }
     }
 }

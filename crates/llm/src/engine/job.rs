@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
 use super::save::Saved;
 use super::{RequestError, Speculation};
+use crate::logits::{Known, Need};
 use crate::model::Error;
 use crate::runner::SequenceId;
 use crate::text::{Choice, Constraint, Lookup, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
@@ -189,10 +190,19 @@ impl Job {
         self.request.deadline.is_some_and(|deadline| deadline <= now).then_some(End::Deadline)
     }
 
+    /// How much has to be known of the logits that its next token, and those after so many guesses, are chosen by.
+    pub(super) fn need(&self, guesses: usize) -> Need {
+        match self.constraint {
+            // Any token may be the one that the form allows.
+            Some(_) => Need::All,
+            None => self.sampler.need(guesses),
+        }
+    }
+
     /// Chooses the next token. `Some` if the answer ends with it.
     pub(super) fn advance(
         &mut self,
-        logits: &[f32],
+        known: Known<'_>,
         vocab: &Vocab,
         now: Duration,
         events: &mut impl Extend<Event>,
@@ -205,7 +215,7 @@ impl Job {
             // There are grammars that allow for no text at all.
             return Ok(Some(End::Complete));
         }
-        let choice = self.choose(logits)?;
+        let choice = self.choose(known)?;
         let is_end = match &self.constraint {
             Some(constraint) => constraint.is_finished(),
             None => vocab.is_end_of_generation(choice.token) && !self.request.ignore_end,
@@ -237,8 +247,11 @@ impl Job {
         Ok((self.made >= self.request.limit).then_some(End::Length))
     }
 
-    fn choose(&mut self, logits: &[f32]) -> Result<Choice, RequestError> {
-        let Some(constraint) = &mut self.constraint else { return Ok(self.sampler.sample(logits)?) };
+    fn choose(&mut self, known: Known<'_>) -> Result<Choice, RequestError> {
+        let (Some(constraint), Known::All(logits)) = (&mut self.constraint, known) else {
+            debug_assert!(self.constraint.is_none(), "a form needs all logits");
+            return Ok(self.sampler.sample_known(known)?);
+        };
         constraint.mask(&mut self.mask)?;
         let choice = self.sampler.sample_masked(logits, &self.mask)?;
         constraint.accept(choice.token)?;

@@ -267,6 +267,7 @@ impl Engine {
     /// Computes what was shared out, and chooses tokens where that was all that was left.
     fn compute(&mut self, shares: &[Share]) -> Result<(), Error> {
         let mut parts: Vec<(SequenceId, Vec<Token>, Wanted)> = Vec::with_capacity(shares.len());
+        let mut needs = Vec::with_capacity(shares.len());
         for share in shares {
             let Some(job) = self.jobs.get(&share.id) else { continue };
             let Some(sequence) = job.sequence else { continue };
@@ -275,23 +276,23 @@ impl Engine {
             let is_all = held + share.tokens == job.tokens.len();
             let wanted = if is_all { Wanted::From(share.tokens - 1) } else { Wanted::None };
             parts.push((sequence, tokens, wanted));
+            needs.push(job.need(share.guesses.len()));
         }
         let pieces: Vec<Piece<'_>> =
             parts.iter().map(|&(sequence, ref tokens, wanted)| Piece { sequence, tokens, wanted }).collect();
-        let outputs = self.runner.compute(&pieces)?;
+        let outputs = self.runner.compute_for(&pieces, &needs)?;
         let now = (self.clock)();
         let (mut ended, mut settled) = (Vec::new(), Vec::new());
         for (index, share) in shares.iter().enumerate().filter(|&(index, _)| parts[index].2 != Wanted::None) {
             let Some(job) = self.jobs.get_mut(&share.id) else { continue };
-            let rows = outputs.of(index);
-            let mut right = 0;
-            let end = loop {
-                let end = job.advance(rows.row(right), &self.vocab, now, &mut self.events);
-                match (&end, share.guesses.get(right)) {
+            let (mut right, mut end) = (0, Ok(None));
+            for (known, guess) in outputs.of(index).zip(share.guesses.iter().map(Some).chain([None])) {
+                end = job.advance(known, &self.vocab, now, &mut self.events);
+                match (&end, guess) {
                     (Ok(None), Some(guess)) if job.tokens.last() == Some(guess) => right += 1,
-                    _ => break end,
+                    _ => break,
                 }
-            };
+            }
             settled.push((share.id, parts[index].0, share.guesses.len(), right));
             match end {
                 Ok(None) => {}

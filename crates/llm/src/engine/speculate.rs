@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::job::Job;
 use super::request::{Event, RequestId};
 use super::{Engine, RequestError};
+use crate::logits::Need;
 use crate::model::Error;
 use crate::runner::{Piece, Runner, SequenceId, Wanted};
 use crate::text::{LookupSettings, Token, Vocab};
@@ -126,11 +127,13 @@ impl Draft {
                 .iter()
                 .map(|(_, sequence, tokens, ..)| Piece { sequence: *sequence, tokens, wanted: Wanted::Last })
                 .collect();
-            let outputs = self.runner.compute(&pieces)?;
+            let needs: Vec<Need> = readers.iter().map(|(_, _, _, sampler, _)| sampler.need(0)).collect();
+            let outputs = self.runner.compute_for(&pieces, &needs)?;
             for (piece, (at, _, tokens, sampler, _)) in readers.iter_mut().enumerate() {
                 // Where nothing can be chosen, nothing is guessed.
                 tokens.clear();
-                if let Ok(choice) = sampler.sample(outputs.of(piece).row(0)) {
+                let known = outputs.of(piece).next();
+                if let Some(Ok(choice)) = known.map(|known| sampler.sample_known(known)) {
                     tokens.push(choice.token);
                     guesses[*at].push(choice.token);
                 }

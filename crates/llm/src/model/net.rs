@@ -118,13 +118,15 @@ pub(crate) struct StepShape {
     pub(crate) pooling: Pooling,
     /// Whether the tokens are a source that is read, where a model reads one text before it writes another.
     pub(crate) reads: bool,
+    /// How many of the largest logits are told beside all of them; zero if only all are wanted.
+    pub(crate) largest: usize,
 }
 
 impl StepShape {
     /// One sequence, without cells.
     pub(crate) fn alone(tokens: usize, outputs: usize, pooling: Pooling) -> StepShape {
         let (cells, runs) = ([0; KINDS], [0; RUN_KINDS]);
-        StepShape { tokens, outputs, sequences: 1, cells, runs, pooling, reads: false }
+        StepShape { tokens, outputs, sequences: 1, cells, runs, pooling, reads: false, largest: 0 }
     }
 
     /// A source of one sequence that is read.
@@ -191,6 +193,8 @@ pub(crate) struct Built {
     pub(crate) graph: Graph,
     pub(crate) inputs: Inputs,
     pub(crate) output: TensorId,
+    /// What tells the largest logits, as [`unpack`](crate::logits::unpack) reads it, if that was asked for.
+    pub(crate) largest: Option<TensorId>,
     /// Leaves that are not inputs.
     pub(crate) leaves: Vec<(TensorId, Leaf)>,
     /// First tensor of each part of the model, in order.
@@ -288,13 +292,22 @@ impl<'a> Net<'a> {
         self.graph.set_name(output, "result_output")?;
         self.graph.mark_output(output)?;
         self.graph.expand(output)?;
+        let largest = match self.step.largest {
+            0 => None,
+            count => Some(self.largest_logits(output, count)?),
+        };
+        if let Some(largest) = largest {
+            self.graph.set_name(largest, "result_largest")?;
+            self.graph.mark_output(largest)?;
+            self.graph.expand(largest)?;
+        }
         let Net { graph, inputs, leaves, sections: parts, supply, .. } = self;
         let survey = match supply {
             Supply::Survey { needed, unused, .. } => Survey { needed, unused },
             Supply::Wish { needed } => Survey { needed, unused: Vec::new() },
             Supply::Loaded { .. } => Survey::default(),
         };
-        Ok((Built { graph, inputs, output, leaves, parts }, survey))
+        Ok((Built { graph, inputs, output, largest, leaves, parts }, survey))
     }
 
     pub(crate) fn hyper(&self) -> &'a HyperParameters {

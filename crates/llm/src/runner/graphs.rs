@@ -25,6 +25,8 @@ pub(crate) struct Step {
     pub(crate) prepared: Prepared,
     pub(crate) inputs: Inputs,
     pub(crate) output: TensorId,
+    /// What tells the largest of the output, if that was asked for.
+    pub(crate) largest: Option<TensorId>,
     /// When it was used last.
     used: u64,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Graphs {
     model: Arc<Model>,
     state: Option<State>,
     pub(crate) style: Style,
+    /// Whether results come from a device that wants them small.
+    wants_small_results: bool,
     clock: u64,
     /// Graphs that had to be made ready so far, and how long that took.
     pub(crate) made: usize,
@@ -70,6 +74,7 @@ impl Graphs {
             model,
             state: None,
             style,
+            wants_small_results: false,
             clock: 0,
             made: 0,
             making: Duration::ZERO,
@@ -132,9 +137,29 @@ impl Graphs {
     /// Allocates what a graph needs, so that smaller ones allocate nothing.
     pub(crate) fn reserve(&mut self, built: Built) -> Result<(), Error> {
         let pins = self.pins(&built.graph, &built.parts, &built.leaves)?;
+        self.wants_small_results = self.ends_where_small_results_are_wanted(built.output, &pins)?;
         let buffers = self.buffers().clone();
         self.scheduler_mut()?.reserve_pinned(built.graph, &buffers, &pins)?;
         Ok(())
+    }
+
+    /// Whether a result that stands for a larger one should be computed and read in its place. Known once room was reserved.
+    pub(crate) fn wants_small_results(&self) -> bool {
+        self.wants_small_results
+    }
+
+    /// Whether the output is computed where the part of the model behind it is, on a device that wants small results.
+    fn ends_where_small_results_are_wanted(
+        &self,
+        output: TensorId,
+        pins: &[(TensorId, StreamId)],
+    ) -> Result<bool, Error> {
+        let (devices, home) = (self.model.devices(), self.model.weights().device_of(Section::Output));
+        let is_there = match devices.len() {
+            1 => true,
+            _ => pins.contains(&(output, self.scheduler()?.stream(home)?)),
+        };
+        Ok(is_there && devices[home].wants_small_results())
     }
 
     /// The graph for steps of a shape.
@@ -145,14 +170,14 @@ impl Graphs {
             Some(index) => index,
             None => {
                 let started = Instant::now();
-                let Built { graph, inputs, output, leaves, parts } = self.net(shape).build()?;
+                let Built { graph, inputs, output, largest, leaves, parts } = self.net(shape).build()?;
                 let prepared = self.make_ready(graph, &parts, &leaves)?;
                 if self.steps.len() >= KEPT
                     && let Some(oldest) = (0..self.steps.len()).min_by_key(|&index| self.steps[index].used)
                 {
                     self.steps.swap_remove(oldest);
                 }
-                self.steps.push(Step { shape, prepared, inputs, output, used: 0 });
+                self.steps.push(Step { shape, prepared, inputs, output, largest, used: 0 });
                 self.made += 1;
                 self.making += started.elapsed();
                 self.steps.len() - 1

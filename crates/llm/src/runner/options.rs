@@ -158,6 +158,7 @@ impl RunnerOptions {
             runs,
             pooling: Pooling::None,
             reads: false,
+            largest: 0,
         }
     }
 

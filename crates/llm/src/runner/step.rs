@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use oxcart_tensor::DType;
 use oxcart_tensor::quant::to_f16;
-use zerocopy::IntoBytes;
 
 use super::batch::{Part, Piece, bucket};
 use super::graphs::{InputBytes, Step};
@@ -15,7 +14,8 @@ use super::run_inputs::set_runs;
 use super::sequence::{Change, KINDS, Sequence, SequenceId};
 use super::sources::{set_sources, written};
 use super::watch::{self, Watch};
-use super::{Logits, Outputs, Runner};
+use super::{KnownOutputs, Logits, Outputs, Runner};
+use crate::logits::Need;
 use crate::model::net::{AttentionPath, StepShape};
 use crate::model::{CompressedRows, Error, Pooling, Source, Temperature, Window};
 
@@ -49,7 +49,16 @@ impl Runner {
     /// Computes tokens that follow those of their sequences, and returns the logits that are wanted. More than fit into a
     /// step are computed in several.
     pub fn compute(&mut self, pieces: &[Piece<'_>]) -> Result<Outputs<'_>, Error> {
-        self.compute_all(pieces, None)
+        self.compute_all(pieces, &[], None)?;
+        Ok(self.outputs())
+    }
+
+    /// As [`compute`](Runner::compute), but of each piece, in order, no more than what is needed has to be known of its logits. Where results
+    /// come over a network, the largest logits are read instead of all of them if these are enough; elsewhere, all are known.
+    pub fn compute_for(&mut self, pieces: &[Piece<'_>], needs: &[Need]) -> Result<KnownOutputs<'_>, Error> {
+        self.compute_all(pieces, needs, None)?;
+        let vocabulary = self.graphs.model().hyper().vocabulary;
+        Ok(KnownOutputs { findings: &self.findings, rows: &self.rows, vocabulary })
     }
 
     /// As [`compute`](Runner::compute), while something looks at nodes on the way.
@@ -58,18 +67,27 @@ impl Runner {
         pieces: &[Piece<'_>],
         watch: &mut dyn Watch,
     ) -> Result<Outputs<'_>, Error> {
-        self.compute_all(pieces, Some(watch))
+        self.compute_all(pieces, &[], Some(watch))?;
+        Ok(self.outputs())
     }
 
+    /// What was computed, of which all logits were read.
+    fn outputs(&self) -> Outputs<'_> {
+        let width = self.graphs.model().hyper().vocabulary;
+        Outputs { logits: Logits { numbers: &self.findings.logits, width }, rows: &self.rows }
+    }
+
+    /// Of pieces for which no need is given, all logits are needed.
     fn compute_all(
         &mut self,
         pieces: &[Piece<'_>],
+        needs: &[Need],
         mut watch: Option<&mut dyn Watch>,
-    ) -> Result<Outputs<'_>, Error> {
+    ) -> Result<(), Error> {
         self.check(pieces)?;
         let before: Vec<(SequenceId, usize)> =
             pieces.iter().map(|piece| (piece.sequence, self.sequences[&piece.sequence].len())).collect();
-        self.logits.clear();
+        self.findings.clear();
         self.rows.clear();
         self.rows.resize(pieces.len(), 0..0);
         if self.model().hyper().is_recurrent() {
@@ -78,16 +96,14 @@ impl Runner {
         for parts in self.cut(pieces)? {
             // Lent anew to each step.
             let watch = watch.as_mut().map(|watch| &mut **watch as &mut dyn Watch);
-            if let Err(error) = self.compute_step(pieces, &parts, watch) {
+            if let Err(error) = self.compute_step(pieces, &parts, needs, watch) {
                 for (id, position) in before {
                     self.go_back(id, position);
                 }
                 return Err(error);
             }
         }
-        self.graphs.model().check_files()?;
-        let logits = Logits { numbers: &self.logits, width: self.graphs.model().hyper().vocabulary };
-        Ok(Outputs { logits, rows: &self.rows })
+        self.graphs.model().check_files()
     }
 
     /// Refuses pieces that cannot be computed, before anything has changed.
@@ -133,10 +149,11 @@ impl Runner {
         &mut self,
         pieces: &[Piece<'_>],
         parts: &[Part],
+        needs: &[Need],
         watch: Option<&mut dyn Watch>,
     ) -> Result<(), Error> {
         let mut rows = self.make_room(pieces, parts)?;
-        let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows, watch));
+        let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows, needs, watch));
         let hyper = self.model().hyper();
         let (window, is_recurrent) = (hyper.kept_window(), hyper.is_recurrent());
         for row in &mut rows {
@@ -248,19 +265,28 @@ impl Runner {
             }),
             pooling: Pooling::None,
             reads: false,
+            largest: 0,
         }
     }
 
-    /// Runs the graph of a step and appends the logits that are wanted.
+    /// Runs the graph of a step and appends what is needed of the logits that are wanted.
     fn run(
         &mut self,
         pieces: &[Piece<'_>],
         parts: &[Part],
         rows: &[Row<'_>],
+        needs: &[Need],
         watch: Option<&mut dyn Watch>,
     ) -> Result<(), Error> {
-        let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
+        let need = |part: &Part| needs.get(part.piece).copied().unwrap_or(Need::All);
+        let by_row =
+            parts.iter().zip(rows).flat_map(|(part, row)| row.wanted.clone().map(move |_| need(part)));
+        let by_row: Vec<Need> = by_row.collect();
+        let mut shape = self.shape(rows);
+        if self.graphs.wants_small_results() && !shape.reads {
+            shape.largest = self.findings.count_to_read(by_row.iter().copied(), vocabulary);
+        }
         let model = Arc::clone(self.model());
         let hyper = model.hyper();
         let (path, window, temperature) = (self.graphs.style.path, hyper.window, hyper.temperature);
@@ -279,8 +305,7 @@ impl Runner {
         }
         set_sources(step, rows, &self.sequences, (hyper, path), &mut self.input_bytes)?;
         watch::run(&mut step.prepared, watch)?;
-        let first = self.logits.len() / vocabulary;
-        let mut next = first;
+        let mut next = self.findings.len();
         for (part, row) in parts.iter().zip(rows) {
             let is_first =
                 pieces[part.piece].wanted.range(pieces[part.piece].tokens.len()).start >= part.tokens.start;
@@ -289,12 +314,10 @@ impl Runner {
             next += row.wanted.len();
             *known = start..next;
         }
-        if next == first {
-            return Ok(());
+        match by_row.is_empty() {
+            true => Ok(()),
+            false => self.findings.read(step, by_row.into_iter(), vocabulary),
         }
-        self.logits.resize(next * vocabulary, 0.0);
-        let out = &mut self.logits[first * vocabulary..];
-        Ok(step.prepared.read_into(step.output, out.as_mut_bytes())?)
     }
 }
 

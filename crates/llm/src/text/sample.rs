@@ -5,7 +5,8 @@
 //! probabilities at temperature one; this is the order that llama.cpp has by default.
 //!
 //! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree; the
-//! random numbers of a token depend on the seed and its index alone. No logits panic: those that are no numbers are an
+//! random numbers of a token depend on the seed and its index alone. The largest logits give the same tokens as all of them, where they meet
+//! the sampler's [need](Sampler::need). No logits panic: those that are no numbers are an
 //! error, after which the sampler is as it was. Once it has seen a few tokens, choosing one allocates nothing.
 
 mod candidates;
@@ -20,7 +21,8 @@ pub use settings::{Dry, Mirostat, SamplerSettings};
 
 use super::mask::TokenMask;
 use super::vocab::Token;
-use candidates::{BLOCK, Candidates, largest_of};
+use crate::logits::{Known, Largest, Need};
+use candidates::{BLOCK, Candidates, Offered, largest_of};
 use dry::Repetitions;
 use penalties::Penalties;
 
@@ -111,6 +113,8 @@ pub struct Sampler {
     candidates: Candidates,
     /// Logits after biases, mask and penalties; only used where there are any.
     changed: Vec<f32>,
+    /// The same where only the largest are known, in ascending order of their tokens.
+    changed_largest: Vec<(Token, f32)>,
     /// The likeliest tokens of the last choice.
     top: Vec<(Token, f32)>,
 }
@@ -126,6 +130,7 @@ impl Sampler {
             mu: 0.0,
             candidates: Candidates::default(),
             changed: Vec::new(),
+            changed_largest: Vec::new(),
             top: Vec::new(),
             settings,
         };
@@ -172,6 +177,46 @@ impl Sampler {
         self.top.clear();
     }
 
+    /// How much has to be known of the next token's logits, and of those of so many tokens after it, so that the choices are the ones by all
+    /// of them.
+    ///
+    /// Tokens that are not among the largest cannot get there if others are only lowered: then as many more as are lowered are enough.
+    /// Whatever raises logits, or looks at all of them, needs all.
+    pub fn need(&self, further: usize) -> Need {
+        let settings = &self.settings;
+        let raises = settings.logit_bias.iter().any(|&(_, bias)| bias > 0.0);
+        let repetitions_count = self.repetitions.as_ref().is_some_and(Repetitions::count);
+        let Some(penalized) = self.penalties.lowered(further) else { return Need::All };
+        if raises || repetitions_count || settings.logprobs.is_some() {
+            return Need::All;
+        }
+        let lowered = penalized + settings.logit_bias.len();
+        if settings.is_greedy() {
+            return Need::largest(1 + lowered);
+        }
+        if settings.mirostat.is_some() || settings.top_n_sigma > 0.0 {
+            return Need::All;
+        }
+        let is_cut_by_min_p_alone =
+            settings.min_p > 0.0 && settings.typical_p >= 1.0 && settings.top_p >= 1.0;
+        match settings.top_k {
+            // The largest one may be lowered, and with it what is cut.
+            0 if is_cut_by_min_p_alone && lowered == 0 => {
+                Need::Largest { count: 1, within: settings.min_p.ln() }
+            }
+            0 => Need::All,
+            count => Need::largest(count.saturating_add(lowered)),
+        }
+    }
+
+    /// Chooses a token by what is known of its logits, and takes note of it. The largest alone must meet the [need](Sampler::need).
+    pub fn sample_known(&mut self, known: Known<'_>) -> Result<Choice, SampleError> {
+        match known {
+            Known::All(logits) => self.sample(logits),
+            Known::Largest(largest) => self.choose_among(largest),
+        }
+    }
+
     /// Chooses a token and takes note of it. Logits of minus infinity are never chosen.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice, SampleError> {
         self.choose(logits, None)
@@ -196,11 +241,11 @@ impl Sampler {
         if biased || mask.is_some() || self.penalties.are_active() || repetitions.is_some() {
             self.changed.clear();
             self.changed.extend_from_slice(logits);
-            add_biases(&mut self.changed, &self.settings.logit_bias);
+            add_biases(self.changed.as_mut_slice(), &self.settings.logit_bias);
             if let Some(mask) = mask {
                 mask.apply(&mut self.changed);
             }
-            self.penalties.apply(&mut self.changed);
+            self.penalties.apply(self.changed.as_mut_slice());
             if let Some(repetitions) = repetitions {
                 repetitions.apply(&mut self.changed);
             }
@@ -211,6 +256,7 @@ impl Sampler {
             true => best,
             false => {
                 let draws = random::draws(self.settings.seed, self.index);
+                let offered = Offered::All(offered);
                 let chosen = self.candidates.choose(offered, &self.settings, draws, &mut self.mu);
                 chosen.ok_or(SampleError::NothingLeft)?
             }
@@ -218,12 +264,53 @@ impl Sampler {
         self.replay(token);
         let logprob = self.settings.logprobs.and_then(|count| {
             let total = log_sum_exp(logits);
-            self.candidates.take_top(logits, count, f32::NEG_INFINITY);
+            self.candidates.take_top(Offered::All(logits), count, f32::NEG_INFINITY);
             self.top.clear();
             self.top.extend(self.candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))));
             Some(logprob_of(*logits.get(token as usize)?, total))
         });
         Ok(Choice { token, logprob })
+    }
+
+    fn choose_among(&mut self, largest: Largest<'_>) -> Result<Choice, SampleError> {
+        debug_assert!(self.need(0).is_met_by(largest), "too little is known of the logits");
+        let offered = &mut self.changed_largest;
+        offered.clear();
+        offered.extend_from_slice(largest.pairs());
+        offered.sort_unstable_by_key(|&(token, _)| token);
+        add_biases(offered.as_mut_slice(), &self.settings.logit_bias);
+        self.penalties.apply(offered.as_mut_slice());
+        let chosen = match self.settings.is_greedy() {
+            true => first_of_largest(offered),
+            false => {
+                let draws = random::draws(self.settings.seed, self.index);
+                let offered = Offered::Some(offered);
+                self.candidates.choose(offered, &self.settings, draws, &mut self.mu)
+            }
+        };
+        let token = chosen.ok_or(SampleError::NothingLeft)?;
+        self.replay(token);
+        Ok(Choice { token, logprob: None })
+    }
+}
+
+/// Logits on their way to a choice.
+trait Changing {
+    /// The logit of a token, if it may be chosen.
+    fn of(&mut self, token: Token) -> Option<&mut f32>;
+}
+
+impl Changing for [f32] {
+    fn of(&mut self, token: Token) -> Option<&mut f32> {
+        self.get_mut(token as usize)
+    }
+}
+
+/// In ascending order of their tokens.
+impl Changing for [(Token, f32)] {
+    fn of(&mut self, token: Token) -> Option<&mut f32> {
+        let at = self.binary_search_by_key(&token, |&(token, _)| token).ok()?;
+        Some(&mut self[at].1)
     }
 }
 
@@ -248,17 +335,28 @@ pub fn top_logprobs(logits: &[f32], count: usize) -> Result<Vec<(Token, f32)>, S
     check(logits)?;
     let total = log_sum_exp(logits);
     let mut candidates = Candidates::default();
-    candidates.take_top(logits, count, f32::NEG_INFINITY);
+    candidates.take_top(Offered::All(logits), count, f32::NEG_INFINITY);
     Ok(candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))).collect())
 }
 
 /// Adds biases; sums stay below plus infinity.
-fn add_biases(logits: &mut [f32], biases: &[(Token, f32)]) {
+fn add_biases(logits: &mut (impl Changing + ?Sized), biases: &[(Token, f32)]) {
     for &(token, bias) in biases {
-        if let Some(logit) = logits.get_mut(token as usize) {
+        if let Some(logit) = logits.of(token) {
             *logit = (*logit + bias).min(f32::MAX);
         }
     }
+}
+
+/// The token with the largest logit, of equals the first; those of minus infinity are never chosen.
+fn first_of_largest(logits: &[(Token, f32)]) -> Option<Token> {
+    let mut best = (None, f32::NEG_INFINITY);
+    for &(token, logit) in logits {
+        if logit > best.1 {
+            best = (Some(token), logit);
+        }
+    }
+    best.0
 }
 
 /// The token with the largest logit, of equals the first. All must be numbers, and one at least finite.

@@ -98,6 +98,11 @@ impl Device for RemoteDevice {
         can_encode(node, self.connection.dialect)
     }
 
+    /// Of a worker of another make it is not known what it computes, and one that meets an op that it cannot compute may end.
+    fn wants_small_results(&self) -> bool {
+        !self.connection.dialect.own_ops.is_empty()
+    }
+
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(&self.buffer_type, buffer_type)
     }

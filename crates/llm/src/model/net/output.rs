@@ -138,6 +138,21 @@ impl Net<'_> {
         Ok(logits)
     }
 
+    /// The largest logits of every row, their tokens, and a sum that is no number unless all logits are: what
+    /// [`unpack`](crate::logits::unpack) reads. [2 * count + 1, outputs]
+    pub(super) fn largest_logits(&mut self, logits: TensorId, count: usize) -> Result<TensorId, Error> {
+        self.enter(Section::Output);
+        let [vocabulary, outputs, ..] = self.graph.tensor(logits)?.ne().extents();
+        let tokens = self.graph.top_k(logits, count)?;
+        let each = self.graph.reshape(logits, [1, vocabulary, outputs])?;
+        let values = self.graph.get_rows(each, tokens)?;
+        let values = self.graph.reshape(values, [count, outputs])?;
+        let tokens = self.graph.cast(tokens, DType::F32)?;
+        let pairs = self.graph.concat(values, tokens, 0)?;
+        let sums = self.graph.sum_rows(logits)?;
+        Ok(self.graph.concat(pairs, sums, 0)?)
+    }
+
     /// An encoder's rows as what the caller asked for, through the matrices that some have behind everything else.
     pub(super) fn pool(&mut self, rows: TensorId) -> Result<TensorId, Error> {
         self.enter(Section::Output);

@@ -1,13 +1,23 @@
 //! The tokens that are still in the running.
 //!
-//! Invariant: candidates have finite logits, and there is at least one after every cut. Time is linear in the vocabulary;
-//! only those that may be kept are sorted.
+//! Invariant: candidates have finite logits, and there is at least one after every cut. Time is linear in the vocabulary, or in what is
+//! offered of it; only those that may be kept are sorted. Which candidates there are, and in which order, follows from the logits alone.
 
 use std::cmp::Ordering;
 
 use super::SamplerSettings;
 use super::random::Draws;
+use crate::logits::descending;
 use crate::text::vocab::Token;
+
+/// What may be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Offered<'a> {
+    /// Every token that has a logit here.
+    All(&'a [f32]),
+    /// These tokens alone, in ascending order. There are others, but no cut keeps them.
+    Some(&'a [(Token, f32)]),
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -23,28 +33,28 @@ struct Candidate {
 pub(super) struct Candidates(Vec<Candidate>);
 
 impl Candidates {
-    /// Draws a token from logits that are numbers, none of them plus infinity. `mu` is what Mirostat goes by.
+    /// Draws a token by logits that are numbers, none of them plus infinity. `mu` is what Mirostat goes by.
     pub(super) fn choose(
         &mut self,
-        logits: &[f32],
+        offered: Offered<'_>,
         settings: &SamplerSettings,
         draws: Draws,
         mu: &mut f32,
     ) -> Option<Token> {
         if let Some(mirostat) = settings.mirostat {
-            self.take_all(logits, f32::NEG_INFINITY);
+            self.take_all(offered, f32::NEG_INFINITY);
             self.keep_unsurprising(*mu, settings.temperature);
             let (token, surprise) = self.draw(settings.temperature, draws.choice)?;
             *mu -= mirostat.eta * (surprise as f32 - mirostat.tau);
             return Some(token);
         }
-        let least = match settings.top_n_sigma {
-            0.0 => f32::NEG_INFINITY,
-            deviations => least_within(logits, deviations),
+        let least = match (settings.top_n_sigma, offered) {
+            (deviations, Offered::All(logits)) if deviations > 0.0 => least_within(logits, deviations),
+            _ => f32::NEG_INFINITY,
         };
         match settings.top_k {
-            0 => self.take_all(logits, least),
-            count => self.take_top(logits, count, least),
+            0 => self.take_all(offered, least),
+            count => self.take_top(offered, count, least),
         }
         if settings.typical_p < 1.0 {
             self.keep_typical(settings.typical_p);
@@ -70,14 +80,23 @@ impl Candidates {
         self.0.iter().map(|candidate| (candidate.token, candidate.logit))
     }
 
-    fn take_all(&mut self, logits: &[f32], least: f32) {
+    /// Takes them in ascending order of their tokens, but none below `least`.
+    fn take_all(&mut self, offered: Offered<'_>, least: f32) {
         self.0.clear();
-        let tokens = (0..).zip(logits).filter(|(_, logit)| **logit >= least);
-        self.0.extend(tokens.filter_map(|(token, &logit)| Candidate::new(token, logit)));
+        let candidate = |(token, logit)| Candidate::new(token, logit).filter(|_| logit >= least);
+        match offered {
+            Offered::All(logits) => self.0.extend((0..).zip(logits.iter().copied()).filter_map(candidate)),
+            Offered::Some(pairs) => self.0.extend(pairs.iter().copied().filter_map(candidate)),
+        }
     }
 
     /// Takes the largest ones, in descending order, and of equals the first, but none below `least`.
-    pub(super) fn take_top(&mut self, logits: &[f32], count: usize, least: f32) {
+    pub(super) fn take_top(&mut self, offered: Offered<'_>, count: usize, least: f32) {
+        let Offered::All(logits) = offered else {
+            self.take_all(offered, least);
+            self.0.sort_unstable_by(Candidate::order);
+            return self.0.truncate(count);
+        };
         let kept = &mut self.0;
         kept.clear();
         if count == 0 {
@@ -227,7 +246,7 @@ impl Candidate {
 
     /// Largest first, and of equals the first.
     fn order(&self, other: &Candidate) -> Ordering {
-        other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
+        descending(self.logit, other.logit).then(self.token.cmp(&other.token))
     }
 
     fn order_by_rank(&self, other: &Candidate) -> Ordering {

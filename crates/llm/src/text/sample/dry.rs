@@ -39,6 +39,11 @@ impl Repetitions {
         &self.recent
     }
 
+    /// Whether they count for anything.
+    pub(super) fn count(&self) -> bool {
+        self.settings.window > 0
+    }
+
     pub(super) fn clear(&mut self) {
         self.recent.clear();
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::SamplerSettings;
+use super::{Changing, SamplerSettings};
 use crate::text::vocab::Token;
 
 /// Tokens of a window that there is room for from the beginning.
@@ -74,9 +74,19 @@ impl Penalties {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    pub(super) fn apply(&self, logits: &mut [f32]) {
+    /// How many tokens are lowered at most after so many further ones, if none is raised.
+    pub(super) fn lowered(&self, further: usize) -> Option<usize> {
+        if self.window == 0 {
+            return Some(0);
+        }
+        let only_lower = self.repeat >= 1.0 && self.frequency >= 0.0 && self.presence >= 0.0;
+        let lowered = self.counts.len() + further;
+        (only_lower || lowered == 0).then_some(lowered)
+    }
+
+    pub(super) fn apply(&self, logits: &mut (impl Changing + ?Sized)) {
         for (&token, &count) in &self.counts {
-            let Some(logit) = logits.get_mut(token as usize) else { continue };
+            let Some(logit) = logits.of(token) else { continue };
             let repeated = if *logit > 0.0 { *logit / self.repeat } else { *logit * self.repeat };
             let changed = repeated - (count as f32 * self.frequency + self.presence);
             // Large settings make large numbers, but no infinite ones and no others than numbers.

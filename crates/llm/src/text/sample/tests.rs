@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::logits::tests::pack;
+use crate::logits::unpack;
 use crate::text::limits::{MAX_LOGIT_BIASES, MAX_TOP_LOGPROBS};
 
 /// Chance alone: everything else is off.
@@ -361,6 +363,58 @@ fn draws_are_reproducible() {
     assert_eq!(first, DRAWS);
 }
 
+/// However many there are, and however those before were let go.
+#[test]
+fn zeros_of_either_sign_are_equal() {
+    let logits: Vec<f32> = (0..300).map(|at| if at % 3 == 0 { -0.0 } else { 0.0 }).collect();
+    let mut candidates = Candidates::default();
+    for count in [1, 10, 100] {
+        candidates.take_top(Offered::All(&logits), count, f32::NEG_INFINITY);
+        assert!(candidates.iter().map(|(token, _)| token).eq(0..count as Token), "{count}");
+    }
+}
+
+/// What choices need: how many of the largest logits.
+#[test]
+fn what_has_to_be_known() {
+    let need = |settings: SamplerSettings| {
+        let mut sampler = Sampler::new(settings).unwrap();
+        (0..5).for_each(|token| sampler.accept(token % 3));
+        sampler.need(0)
+    };
+    let usual = SamplerSettings::default;
+    assert_eq!(need(usual()), Need::largest(40));
+    assert_eq!(need(SamplerSettings::greedy()), Need::largest(1));
+    assert_eq!(need(usual().ban(&[4, 9])), Need::largest(42));
+    assert_eq!(need(SamplerSettings { repeat_penalty: 1.1, ..usual() }), Need::largest(43));
+    let cut = SamplerSettings { min_p: 0.05, ..plain() };
+    assert_eq!(need(cut.clone()), Need::Largest { count: 1, within: 0.05_f32.ln() });
+    for all in [
+        plain(),
+        SamplerSettings { top_p: 0.9, ..cut.clone() },
+        SamplerSettings { typical_p: 0.9, ..cut.clone() },
+        SamplerSettings { presence_penalty: 0.5, ..cut.clone() },
+        cut.ban(&[1]),
+        SamplerSettings { repeat_penalty: 0.9, ..usual() },
+        SamplerSettings { frequency_penalty: -0.1, ..usual() },
+        SamplerSettings { logit_bias: vec![(3, 0.5)], ..usual() },
+        SamplerSettings { logprobs: Some(0), ..SamplerSettings::greedy() },
+        SamplerSettings { dry: Some(Dry::default()), ..usual() },
+        SamplerSettings { mirostat: Some(Mirostat::default()), ..usual() },
+        SamplerSettings { top_n_sigma: 1.0, ..usual() },
+    ] {
+        assert_eq!(need(all.clone()), Need::All, "{all:?}");
+    }
+    // Nothing is penalized yet; after a guess, something is.
+    let later = SamplerSettings { presence_penalty: 1.0, ..SamplerSettings::greedy() };
+    let raised = SamplerSettings { presence_penalty: -1.0, ..SamplerSettings::greedy() };
+    let needs = |settings: SamplerSettings| {
+        [0, 2].map(|further| Sampler::new(settings.clone()).unwrap().need(further))
+    };
+    assert_eq!(needs(later), [Need::largest(1), Need::largest(3)]);
+    assert_eq!(needs(raised), [Need::largest(1), Need::All]);
+}
+
 const DRAWS: [Token; 8] = [68, 79, 46, 46, 54, 49, 35, 38];
 
 proptest! {
@@ -368,11 +422,56 @@ proptest! {
     fn the_top_is_the_top(logits in prop::collection::vec(-5_i8..5, 1..400), count in 1_usize..50) {
         let logits: Vec<f32> = logits.into_iter().map(f32::from).collect();
         let mut candidates = Candidates::default();
-        candidates.take_top(&logits, count, f32::NEG_INFINITY);
+        candidates.take_top(Offered::All(&logits), count, f32::NEG_INFINITY);
         let mut sorted: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
         sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
         sorted.truncate(count);
         prop_assert_eq!(candidates.iter().collect::<Vec<_>>(), sorted);
+    }
+
+    /// The largest logits, where they are enough, give the tokens that all of them give, however equal ones were told apart.
+    #[test]
+    fn the_largest_choose_as_all(
+        rows in prop::collection::vec(
+            prop::collection::vec(
+                prop_oneof![3 => (-2_i8..3).prop_map(f32::from), 1 => Just(-0.0), 1 => -9.0_f32..3.0],
+                80,
+            ),
+            20,
+        ),
+        (count, last_first) in (2_usize..80, any::<bool>()), seed in any::<u64>(),
+        temperature in prop_oneof![1 => Just(0.0), 3 => 0.5_f32..5.0],
+        top_k in prop_oneof![1 => Just(0), 3 => 1_usize..50],
+        (top_p, typical_p) in
+            (prop_oneof![3 => Just(1.0), 1 => 0.0_f32..=1.0], prop_oneof![3 => Just(1.0), 1 => 0.0_f32..=1.0]),
+        min_p in prop_oneof![2 => Just(0.0), 1 => 0.0_f32..=0.2],
+        (xtc_probability, temperature_range) in (prop_oneof![2 => Just(0.0), 1 => 0.0_f32..=1.0], 0.0_f32..1.0),
+        repeat_penalty in prop_oneof![3 => Just(1.0), 1 => 0.9_f32..2.0],
+        (frequency_penalty, presence_penalty) in
+            (prop_oneof![3 => Just(0.0), 1 => -0.1_f32..1.0], prop_oneof![3 => Just(0.0), 1 => -0.1_f32..1.0]),
+        (penalty_window, logit_bias) in (
+            0_usize..9,
+            prop::collection::vec((0_u32..90, prop_oneof![Just(f32::NEG_INFINITY), -3.0_f32..0.1]), 0..3),
+        ),
+    ) {
+        let settings = SamplerSettings {
+            seed, temperature, top_k, top_p, typical_p, min_p, xtc_probability, temperature_range, repeat_penalty,
+            frequency_penalty, presence_penalty, penalty_window, logit_bias,
+            ..SamplerSettings::default()
+        };
+        let mut whole = Sampler::new(settings).unwrap();
+        let mut least = whole.clone();
+        for logits in rows {
+            let mut pairs = Vec::new();
+            let is_read = unpack(&pack(&logits, count, last_first), logits.len(), &mut pairs);
+            let largest = Largest::found(&pairs);
+            let known = match is_read && least.need(0).is_met_by(largest) {
+                true => Known::Largest(largest),
+                false => Known::All(&logits),
+            };
+            prop_assert_eq!(least.sample_known(known), whole.sample(&logits));
+            prop_assert_eq!(&least, &whole);
+        }
     }
 
     #[test]
