@@ -17,7 +17,7 @@ use super::micro::{CodeShape, code_shape};
 use super::scales::{MAX_BLOCK, MAX_GROUPS, MAX_WORDS, Scaled};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::{Aside, ROWS, STEP, Steps, quarters, side_by_side, sixteen};
-use crate::simd::{Level, Simd, for_each_level, prefetch_line};
+use crate::simd::{Level, Simd, for_each_level, prefetch, prefetch_line};
 
 /// Packs the same bytes of as many rows of weights as a panel has.
 pub(super) type PackWeights = fn(&Sources<'_>, &mut Unpacked, WeightsMut<'_>);
@@ -89,8 +89,7 @@ impl<'w> Sources<'w> {
         count: usize,
     ) -> Ahead {
         let (start, len) = (self.rows[0].as_ptr(), self.rows[0].len());
-        let is_whole = self.bytes.len() == len && self.stride() == len;
-        if !is_whole || together.len() * len > MOST_IN_ORDER {
+        if !self.is_in_order(together.len()) {
             return self.ahead_in_rows::<B>(together.start, first, count);
         }
         let behind = if together.end < self.rows.len() { together.end * len } else { self.next };
@@ -115,6 +114,22 @@ impl<'w> Sources<'w> {
             .wrapping_add(at)
             .wrapping_add(distance);
         Ahead { from, row: stride, part: 64 * size_of::<B>() / B::LEN }
+    }
+
+    /// Whether memory is asked for whole rows in their order, if so many are worked on together.
+    #[inline(always)]
+    fn is_in_order(&self, together: usize) -> bool {
+        let len = self.rows[0].len();
+        self.bytes.len() == len && self.stride() == len && together * len <= MOST_IN_ORDER
+    }
+
+    /// Asks for what comes first, if it was not asked for while something else was worked on: rows of which memory is asked for the
+    /// next ones only.
+    #[inline(always)]
+    pub(super) fn ask_first(&self) {
+        if self.is_in_order(self.rows.len()) {
+            self.rows.iter().for_each(|row| prefetch(row));
+        }
     }
 
     /// Bytes from a row to the next one.
