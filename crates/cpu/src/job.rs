@@ -6,11 +6,11 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oxcart_tensor::{Layout, Op};
 
-use crate::pool::Pace;
+use crate::claims::{Claims, Pause, Ranges};
 use crate::view::{Dst, Share, Src};
 
 /// The most sources an op has.
@@ -59,6 +59,16 @@ impl Grain {
     /// Any work is cut, so that small tensors show what cutting does, and kernels are seen going on where they ended.
     pub(crate) const FINEST: Grain =
         Grain { per_thread: 1, per_cut: 64, per_look: 1, stretch: 1 << 10, always_pauses: true };
+
+    /// Whether kernels that may end between two units always do.
+    pub(crate) const fn always_pauses(&self) -> bool {
+        self.always_pauses
+    }
+
+    /// Units between two looks at the clock, which take longer than a small unit of work does.
+    pub(crate) const fn per_clock(&self) -> u64 {
+        if self.always_pauses { 0 } else { self.per_look >> 3 }
+    }
 }
 
 impl Default for Grain {
@@ -87,6 +97,20 @@ pub(crate) struct Kernel {
     pub(crate) shared: usize,
     /// Bytes each thread has for itself. Nothing stays in them from one call to the next.
     pub(crate) own: usize,
+    /// What units of the last phase read, if each reads on where the one before it ended.
+    pub(crate) reads: [Option<Reading>; MOST_READINGS],
+}
+
+/// The most tensors that [`Kernel::reads`] can tell of.
+pub(crate) const MOST_READINGS: usize = 3;
+
+/// A tensor that units of a kernel read in order, each so many bytes of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// The source that it is.
+    pub(crate) slot: usize,
+    pub(crate) units: usize,
+    pub(crate) unit_bytes: usize,
 }
 
 /// The most shares that the work of a node is cut into.
@@ -115,6 +139,7 @@ impl Kernel {
             uncut: true,
             shared: 0,
             own: 0,
+            reads: [None; MOST_READINGS],
         }
     }
 
@@ -164,6 +189,10 @@ impl Kernel {
 
     pub(crate) const fn own(self, own: usize) -> Kernel {
         Kernel { own, ..self }
+    }
+
+    pub(crate) const fn reads(self, reads: [Option<Reading>; MOST_READINGS]) -> Kernel {
+        Kernel { reads, ..self }
     }
 
     /// The most threads that can do something useful.
@@ -260,6 +289,11 @@ pub struct WorkDone {
 }
 
 impl Stop<'_> {
+    /// Units that this share has counted up to its last look.
+    pub(crate) fn done(self) -> u64 {
+        self.meter.units.get()
+    }
+
     /// Whether to give up now. A kernel that is told so leaves its work undone, and is told so again whenever it asks.
     pub(crate) fn now(self) -> bool {
         if self.meter.since_look.get() == Meter::GIVEN_UP {
@@ -317,11 +351,11 @@ pub(crate) struct Job<'t> {
     pub(crate) own: &'t mut [u8],
     /// Memory that all threads see.
     pub(crate) shared: SharedScratch<'t>,
-    /// Starts at zero in every phase; see [`Job::claims`].
-    pub(crate) counter: &'t AtomicUsize,
+    /// What units are taken from; see [`Job::claims`].
+    pub(crate) ranges: Ranges<'t>,
     /// Whether to give up; work that takes long looks here now and then.
     pub(crate) stop: Stop<'t>,
-    /// Whether to go on later; see [`Claims::of`].
+    /// Whether to go on later; see [`Claims`].
     pub(crate) pause: Pause<'t>,
 }
 
@@ -346,62 +380,14 @@ impl<'t> Job<'t> {
         self.written[slot].take().unwrap_or_else(|| unreachable!("the op does not write to this source"))
     }
 
-    /// Units out of `count` that this thread does; see [`Claims::of`].
+    /// Units out of `count` that this thread does, in ascending order; see [`Claims::of`].
     pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
         self.to_claim().of(count)
     }
 
     /// What this thread claims units from, if it does not yet know how many there are.
     pub(crate) const fn to_claim(&self) -> Claims<'t> {
-        Claims { counter: self.counter, stop: self.stop, pause: self.pause }
-    }
-}
-
-/// Whether a kernel should end between two units, and be called again for the others.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause<'t> {
-    /// Says when, if ever.
-    pub(crate) pace: Option<&'t Pace>,
-    /// Says whether it is always.
-    pub(crate) grain: Grain,
-    /// Set once a kernel has ended for this reason.
-    pub(crate) paused: &'t AtomicBool,
-}
-
-impl Pause<'_> {
-    fn now(self) -> bool {
-        let due = self.pace.is_some_and(|pace| self.grain.always_pauses || pace.is_due());
-        if due {
-            self.paused.store(true, Ordering::Relaxed);
-        }
-        due
-    }
-}
-
-/// Units that go to whichever thread comes first.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claims<'t> {
-    counter: &'t AtomicUsize,
-    stop: Stop<'t>,
-    pause: Pause<'t>,
-}
-
-impl<'t> Claims<'t> {
-    /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
-    /// long. Each unit goes to exactly one job, and those after a request to stop to none. When a thread should give way they
-    /// end too, and the kernel is called again for the others: a kernel that claims units does nothing else that counts.
-    pub(crate) fn of(self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
-        let mut is_first = true;
-        std::iter::from_fn(move || {
-            if !std::mem::take(&mut is_first)
-                && self.counter.load(Ordering::Relaxed) < count
-                && self.pause.now()
-            {
-                return None;
-            }
-            let unit = self.counter.fetch_add(1, Ordering::Relaxed);
-            (unit < count && !self.stop.now()).then_some(unit)
-        })
+        Claims { ranges: self.ranges, stop: self.stop, pause: self.pause }
     }
 }
 

@@ -11,6 +11,7 @@
 //!   everything above is safe code;
 //! - a bad index in tensor data, a panic in a kernel or a request to stop ends a run with an error, never the process.
 
+mod claims;
 mod device;
 mod float16;
 mod job;

@@ -9,9 +9,11 @@
 //! Concurrency: one run at a time ([`Pool::run`] takes a lock). Its stages are borrowed by workers only while they hold a piece,
 //! and `run` does not return before none is held.
 
+mod ahead;
 mod board;
 mod pace;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use board::MAX_PIECES;
 pub(crate) use pace::Pace;
 
@@ -35,6 +37,13 @@ pub(crate) trait Stages: Sync {
     /// Does a piece, as one of the pool's threads. Pieces of a stage have numbers from 0 on. Says whether it is finished; if it
     /// is not, some thread does it again, perhaps under another number.
     fn work(&self, piece: usize, thread: usize, pace: &Pace) -> bool;
+
+    /// What one of the pool's threads will probably read in one of the next stages. Asked of a thread that has done a piece and has
+    /// not said so yet.
+    fn ahead(&self, thread: usize) -> Ahead {
+        let _ = thread;
+        Ahead::default()
+    }
 }
 
 /// Where stages are. Their lifetime is erased; [`Pool::run`] keeps them alive for as long as a thread may use them.
@@ -140,10 +149,10 @@ impl Drop for Pool {
 impl PoolState {
     /// Does pieces: thread 0, until the board is closed; others, until they are told to go.
     fn help(&self, thread: usize) {
-        let pace = Pace::new();
+        let (pace, mut ahead) = (Pace::new(), Ahead::default());
         loop {
             let Some(left) = self.board.take() else {
-                if self.board.wait(thread != 0) != Found::Pieces {
+                if self.board.wait(thread != 0, &mut ahead) != Found::Pieces {
                     return;
                 }
                 continue;
@@ -157,6 +166,8 @@ impl PoolState {
             if finished.is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
+            // Once the piece is done there may be no stages any more.
+            ahead = stages.ahead(thread);
             if !finished.unwrap_or(true) {
                 self.board.give_back();
             } else if self.board.done() {

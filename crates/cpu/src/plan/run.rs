@@ -13,9 +13,10 @@ use oxcart_tensor::TensorId;
 
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Part, Role, SCRATCH_ALIGN, SourceBinding, Step};
+use crate::claims::{MOST_RANGES, Pause, Ranges, Taken};
 use crate::device::NAME;
-use crate::job::{Effort, Fault, Job, MAX_SOURCES, Meter, Pause, SharedScratch, Stop};
-use crate::pool::{Pace, Pool, Stages};
+use crate::job::{Effort, Fault, Job, MAX_SOURCES, Meter, SharedScratch, Stop};
+use crate::pool::{Ahead, Pace, Pool, Stages};
 use crate::view::{Dst, Share, Src};
 
 /// Why a run ended early.
@@ -98,7 +99,8 @@ pub(super) fn run(
         bases: Bases(bases.collect()),
         scratch: ScratchArea { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
         begun: AtomicUsize::new(0),
-        counter: AtomicUsize::new(0),
+        taken: [const { Taken::new() }; MOST_RANGES],
+        threads: pool.threads(),
         has_failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         cancel,
@@ -116,8 +118,10 @@ struct Running<'r> {
     scratch: ScratchArea,
     /// Stages that have begun.
     begun: AtomicUsize,
-    /// See [`Job::claims`]; back to zero at every stage.
-    counter: AtomicUsize,
+    /// What was taken of the ranges of a stage; see [`Claims`](crate::claims::Claims).
+    taken: [Taken; MOST_RANGES],
+    /// Threads of the pool.
+    threads: usize,
     has_failed: AtomicBool,
     failure: Mutex<Option<RunFailure>>,
     cancel: &'r AtomicBool,
@@ -130,36 +134,78 @@ impl Stages for Running<'_> {
         if self.is_over() {
             return None;
         }
-        // Threads see both through the pool, which they take their pieces from.
+        // Threads see it through the pool, which they take their pieces from.
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.counter.store(0, Ordering::Relaxed);
         Some(if stage.is_alone { 1 } else { self.binding.parts[stage.parts.start].shares })
     }
 
     fn work(&self, piece: usize, thread: usize, pace: &Pace) -> bool {
-        let stage = &self.binding.stages[self.begun.load(Ordering::Relaxed) - 1];
+        let number = self.begun.load(Ordering::Relaxed);
+        let stage = &self.binding.stages[number - 1];
         if self.is_over() {
             return true;
         }
         let parts = &self.binding.parts[stage.parts.clone()];
         if let (false, [part]) = (stage.is_alone, parts) {
-            return self.attempt(part, piece, thread, &self.counter, Some(pace));
+            let taken = &self.taken[..part.shares.min(MOST_RANGES)];
+            // Where all threads have a share, each has the same range in every stage.
+            let seat = if part.shares == self.threads { thread } else { piece };
+            let ranges = Ranges { taken, stage: number as u32, own: seat % taken.len() };
+            return self.attempt(part, piece, thread, ranges, Some(pace));
         }
         // All of these parts are one piece.
-        for part in parts {
-            let counter = AtomicUsize::new(0);
+        let taken = Taken::new();
+        for (number, part) in parts.iter().enumerate() {
+            let ranges = Ranges { taken: std::slice::from_ref(&taken), stage: number as u32 + 1, own: 0 };
             for share in 0..part.shares {
                 if self.is_over() {
                     return true;
                 }
-                self.attempt(part, share, 0, &counter, None);
+                self.attempt(part, share, 0, ranges, None);
             }
         }
         true
     }
+
+    fn ahead(&self, thread: usize) -> Ahead {
+        self.reading_ahead(thread).unwrap_or_default()
+    }
 }
 
+/// Stages that are looked through for what a thread will read next.
+const STAGES_AHEAD: usize = 4;
+
+/// The most bytes that memory is asked for while a thread waits: they stay in the second cache.
+const BYTES_AHEAD: usize = 128 << 10;
+
 impl Running<'_> {
+    /// Where a thread begins to read in one of the next stages.
+    fn reading_ahead(&self, thread: usize) -> Option<Ahead> {
+        let Binding { stages, parts, steps, .. } = self.binding;
+        let coming = stages[self.begun.load(Ordering::Relaxed)..].iter().take(STAGES_AHEAD);
+        let (part, step) = coming
+            .filter(|stage| !stage.is_alone)
+            .map(|stage| &parts[stage.parts.start])
+            .map(|part| (part, &steps[part.step]))
+            .find(|(_, step)| step.kernel.reads[0].is_some())?;
+        // Otherwise it is not known where this thread begins.
+        if part.shares != self.threads || self.threads > MOST_RANGES {
+            return None;
+        }
+        let reads = step.kernel.reads.iter().flatten();
+        let mut first = reads.clone().map(|read| read.units).sum::<usize>() * thread / self.threads;
+        for read in reads {
+            if first < read.units {
+                let source = self.sources(step)[read.slot]?;
+                let bytes = ((read.units - first) * read.unit_bytes).min(BYTES_AHEAD);
+                let start = self.bases.of(&source.operand).wrapping_add(first * read.unit_bytes);
+                return Some(Ahead::new(start, bytes));
+            }
+            first -= read.units;
+        }
+        None
+    }
+
     /// Whether nothing more is to be done: something has failed, or the run is to stop.
     fn is_over(&self) -> bool {
         if self.cancel.load(Ordering::Relaxed) {
@@ -174,7 +220,7 @@ impl Running<'_> {
         part: &Part,
         share: usize,
         thread: usize,
-        counter: &AtomicUsize,
+        ranges: Ranges<'_>,
         pace: Option<&Pace>,
     ) -> bool {
         let step = &self.binding.steps[part.step];
@@ -185,9 +231,7 @@ impl Running<'_> {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let share = Share::new(share, part.shares);
             match part.phase.checked_sub(usize::from(step.has_copies)) {
-                Some(phase) => {
-                    (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop, pause)))
-                }
+                Some(phase) => (step.kernel.run)(self.job(step, phase, thread, share, (ranges, stop, pause))),
                 None => {
                     self.copy_sources(step, share, stop);
                     Ok(())
@@ -239,7 +283,7 @@ impl Running<'_> {
         phase: usize,
         thread: usize,
         share: Share,
-        (counter, stop, pause): (&'t AtomicUsize, Stop<'t>, Pause<'t>),
+        (ranges, stop, pause): (Ranges<'t>, Stop<'t>, Pause<'t>),
     ) -> Job<'t> {
         let mut sources = [None; MAX_SOURCES];
         let mut written = [const { None }; MAX_SOURCES];
@@ -284,7 +328,7 @@ impl Running<'_> {
                 share,
                 own: std::slice::from_raw_parts_mut(self.scratch.base.add(own_at), step.kernel.own),
                 shared: SharedScratch::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
-                counter,
+                ranges,
                 stop,
                 pause,
             }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Ahead;
+
 /// The most pieces of a stage.
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 
@@ -114,8 +116,9 @@ impl Board {
         self.word.fetch_add((1 << LEFT) - 1, Ordering::AcqRel);
     }
 
-    /// Waits until there may be a piece to take or the board is closed; if `closed`, until there may be a piece.
-    pub(super) fn wait(&self, closed: bool) -> Found {
+    /// Waits until there may be a piece to take or the board is closed; if `closed`, until there may be a piece. Meanwhile it asks for
+    /// what lies ahead.
+    pub(super) fn wait(&self, closed: bool, ahead: &mut Ahead) -> Found {
         let found = || {
             let word = self.word.load(Ordering::SeqCst);
             match word {
@@ -130,7 +133,9 @@ impl Board {
                 if let Some(found) = found() {
                     return found;
                 }
-                std::hint::spin_loop();
+                if !ahead.ask() {
+                    std::hint::spin_loop();
+                }
             }
         }
         let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +202,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    while board.wait(true) != Found::Stopped {
+                    while board.wait(true, &mut Ahead::default()) != Found::Stopped {
                         while board.take().is_some() {
                             if board.done() {
                                 board.close();
@@ -215,7 +220,7 @@ mod tests {
                         board.close();
                     }
                 }
-                while board.wait(false) != Found::Closed {}
+                while board.wait(false, &mut Ahead::default()) != Found::Closed {}
             }
             board.stop();
         });

@@ -19,11 +19,6 @@ impl Share {
         Share { thread, threads }
     }
 
-    /// How many threads there are.
-    pub(crate) const fn threads(self) -> usize {
-        self.threads
-    }
-
     /// Its units out of `count`. All shares together are `0..count`, and no two meet.
     pub(crate) fn of(self, count: usize) -> Range<usize> {
         let cut = |i: usize| (count as u128 * i as u128 / self.threads as u128) as usize;

@@ -38,8 +38,10 @@ pub(super) struct Unit<'u, 't, M> {
     pub(super) matching: &'u M,
     pub(super) matrix: usize,
     pub(super) rows: Range<usize>,
-    /// The row that this thread will probably go on with.
-    pub(super) next: usize,
+    /// Whether memory was asked for the first of them while the unit before was multiplied.
+    pub(super) is_asked_for: bool,
+    /// Where the rows are that this thread will probably go on with.
+    pub(super) next: *const u8,
     pub(super) panels: Panels<'t>,
     pub(super) stop: Stop<'t>,
 }
@@ -95,8 +97,9 @@ impl<'t, M: Matching> Unit<'_, 't, M> {
     /// Some rows of these, as many as `count` from `first` on.
     pub(super) fn narrowed(&self, first: usize, count: usize) -> Unit<'_, 't, M> {
         let end = first + count;
-        let next = if end < self.rows.end { end } else { self.next };
-        Unit { rows: first..end.min(self.rows.end), next, ..*self }
+        let next = if end < self.rows.end { self.weights().get(end).as_ptr() } else { self.next };
+        let is_asked_for = self.is_asked_for || first > self.rows.start;
+        Unit { rows: first..end.min(self.rows.end), is_asked_for, next, ..*self }
     }
 }
 

@@ -17,7 +17,7 @@ use super::micro::{CodeShape, code_shape};
 use super::scales::{MAX_BLOCK, MAX_GROUPS, MAX_WORDS, Scaled};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::{Aside, ROWS, STEP, Steps, quarters, side_by_side, sixteen};
-use crate::simd::{Level, Simd, for_each_level, prefetch_line};
+use crate::simd::{Level, Simd, for_each_level, prefetch, prefetch_line};
 
 /// Packs the same bytes of as many rows of weights as a panel has.
 pub(super) type PackWeights = fn(&Sources<'_>, &mut Unpacked, WeightsMut<'_>);
@@ -42,6 +42,9 @@ const AHEAD: usize = 448;
 /// The most bytes of rows that are worked on together and asked for together: they stay in the second cache.
 const MOST_IN_ORDER: usize = 96 << 10;
 
+/// Bytes that come from memory together.
+const LINE: usize = 64;
+
 /// What memory is asked for while blocks of some rows are worked on, so that it is there when it is needed: something with each
 /// 64 elements of each row.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +54,27 @@ pub(super) struct Ahead {
     row: usize,
     /// The same of 64 elements and the next 64.
     part: usize,
+    /// Whether what is asked for lies in one piece.
+    is_in_order: bool,
 }
 
 impl Ahead {
+    /// Asks for what is to be asked for with block `b` of so many rows. In order that is every line of it, which asking once for
+    /// each row and 64 elements is not where those are longer than a line.
+    #[inline(always)]
+    pub(super) fn ask_for_block<B: Scaled>(self, rows: usize, b: usize) {
+        if self.is_in_order {
+            let bytes = rows * size_of::<B>();
+            for line in 0..bytes.div_ceil(LINE) {
+                prefetch_line(self.from.wrapping_add(b * bytes + line * LINE));
+            }
+        } else if (b * B::LEN).is_multiple_of(64) {
+            for r in 0..rows {
+                self.ask(r, b * B::LEN / 64);
+            }
+        }
+    }
+
     /// Asks for what is to be asked for with the 64 elements from `64 * part` on of row `r`.
     #[inline(always)]
     pub(super) fn ask(self, r: usize, part: usize) {
@@ -89,14 +110,14 @@ impl<'w> Sources<'w> {
         count: usize,
     ) -> Ahead {
         let (start, len) = (self.rows[0].as_ptr(), self.rows[0].len());
-        let is_whole = self.bytes.len() == len && self.stride() == len;
-        if !is_whole || together.len() * len > MOST_IN_ORDER {
+        if !self.is_in_order(together.len()) {
             return self.ahead_in_rows::<B>(together.start, first, count);
         }
         let behind = if together.end < self.rows.len() { together.end * len } else { self.next };
         let done = first * together.len() * size_of::<B>();
         let row = 64 * size_of::<B>() / B::LEN;
-        Ahead { from: start.wrapping_add(behind).wrapping_add(done), row, part: together.len() * row }
+        let from = start.wrapping_add(behind).wrapping_add(done);
+        Ahead { from, row, part: together.len() * row, is_in_order: true }
     }
 
     /// What memory is asked for while `count` blocks from block `first` on of the rows from row `row` on are worked on: what comes
@@ -114,7 +135,23 @@ impl<'w> Sources<'w> {
             .wrapping_add(row.wrapping_mul(stride))
             .wrapping_add(at)
             .wrapping_add(distance);
-        Ahead { from, row: stride, part: 64 * size_of::<B>() / B::LEN }
+        Ahead { from, row: stride, part: 64 * size_of::<B>() / B::LEN, is_in_order: false }
+    }
+
+    /// Whether memory is asked for whole rows in their order, if so many are worked on together.
+    #[inline(always)]
+    fn is_in_order(&self, together: usize) -> bool {
+        let len = self.rows[0].len();
+        self.bytes.len() == len && self.stride() == len && together * len <= MOST_IN_ORDER
+    }
+
+    /// Asks for what comes first, if it was not asked for while something else was worked on: rows of which memory is asked for the
+    /// next ones only.
+    #[inline(always)]
+    pub(super) fn ask_first(&self) {
+        if self.is_in_order(self.rows.len()) {
+            self.rows.iter().for_each(|row| prefetch(row));
+        }
     }
 
     /// Bytes from a row to the next one.

@@ -14,8 +14,10 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let product = Product::new(a.dtype(), a.layout().ne().extents(), b.dtype(), level)?;
     let planes = Planes::new(a.layout(), b.layout(), &product);
     let run = for_each_level!(run: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    let kernel =
-        Kernel::new(run).width(product.width(planes.columns * planes.matrices())).own(product.own_bytes());
+    let kernel = Kernel::new(run)
+        .width(product.width(planes.columns * planes.matrices()))
+        .own(product.own_bytes())
+        .reads([product.reading(a.layout(), planes.columns, 0), None, None]);
     Some(match product.is_direct(planes.columns) {
         true => kernel,
         false => planes.prepared(kernel, &product),

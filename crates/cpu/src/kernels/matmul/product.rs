@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
-use oxcart_tensor::DType;
+use oxcart_tensor::{DType, Layout};
 
 use super::cut::{Matching, Panels, Unit, panel_part};
 use super::floats::{Columns, Floats};
 use super::method::Method;
 use super::tiles::Tiles;
-use crate::job::{Claims, Job, LONGEST_WHOLE, Stop, as_floats};
+use crate::claims::{Claim, Claims};
+use crate::job::{Job, LONGEST_WHOLE, Reading, Stop, as_floats};
 use crate::kernels::dot::{Encode, encode};
 use crate::simd::Level;
 use crate::view::{Dst, Number, RowAt, Src};
@@ -152,6 +153,22 @@ impl Product {
         }
     }
 
+    /// How units of a matrix read the weights, source `slot`, if there is one matrix, its rows lie one after another, and so many
+    /// columns are multiplied with rows as they come from memory.
+    pub(super) fn reading(&self, a: &Layout, columns: usize, slot: usize) -> Option<Reading> {
+        let is_few = match &self.way {
+            Way::Tiles(tiles) => tiles.is_straight(columns),
+            Way::Floats(floats) => floats.is_few(columns),
+        };
+        let [_, _, planes @ ..] = a.ne().extents();
+        let is_in_order = planes == [1, 1] && a.nb()[1] == self.weight_row;
+        (is_few && is_in_order).then(|| Reading {
+            slot,
+            units: self.units(columns, 1),
+            unit_bytes: self.unit_rows(columns) * self.weight_row,
+        })
+    }
+
     /// Threads that are worth waking for so many columns in all.
     pub(super) fn width(&self, columns: usize) -> usize {
         self.m.saturating_mul(self.k).saturating_mul(columns) / WORK_PER_THREAD
@@ -255,53 +272,104 @@ pub(super) struct Hand<'t> {
     claims: Claims<'t>,
     own: &'t mut [u8],
     stop: Stop<'t>,
-    threads: usize,
 }
 
 impl<'t> Hand<'t> {
     /// What a job gives to multiply with, and its result.
     pub(super) fn of(job: Job<'t>, panels: Panels<'t>) -> (Dst<'t>, Hand<'t>) {
         let (b, claims) = (job.src(1), job.to_claim());
-        let Job { dst, own, stop, share, .. } = job;
-        (dst, Hand { b, panels, claims, own, stop, threads: share.threads() })
+        let Job { dst, own, stop, .. } = job;
+        (dst, Hand { b, panels, claims, own, stop })
     }
 
     /// Multiplies all factors with the same columns.
     #[inline(always)]
     pub(super) fn multiply<M: Matching>(self, factors: &[Factor<'_, 't, M>]) {
-        let Hand { b, panels, claims, own, stop, threads } = self;
-        let units = |factor: &Factor<'_, 't, M>, matrix: usize| {
-            factor.product.units(factor.matching.columns(matrix), factor.matching.matrices())
-        };
-        let of_factor = |factor: &Factor<'_, 't, M>| -> usize {
-            (0..factor.matching.matrices()).map(|matrix| units(factor, matrix)).sum()
-        };
-        let all = factors.iter().map(of_factor).sum();
-        // Claims ascend, so the matrix of a unit is at or after the one before.
-        let (mut at, mut matrix, mut before) = (0, 0, 0);
-        for unit in claims.of(all) {
-            while matrix == factors[at].matching.matrices() || unit >= before + units(&factors[at], matrix) {
-                if matrix == factors[at].matching.matrices() {
-                    (at, matrix) = (at + 1, 0);
-                } else {
-                    before += units(&factors[at], matrix);
-                    matrix += 1;
-                }
-            }
-            let Factor { product, a, dst, matching } = &factors[at];
-            let (unit, columns) = (unit - before, matching.columns(matrix));
+        let Hand { b, panels, claims, own, stop } = self;
+        let (mut place, mut asked_for) = (None, None);
+        for Claim { unit, next } in claims.near(factors.iter().map(Factor::units).sum()) {
+            let place = place.get_or_insert_with(|| Place::first(factors));
+            place.go_to(unit, factors);
+            let Factor { product, a, dst, matching } = &factors[place.factor];
+            let (matrix, columns) = (place.matrix, matching.columns(place.matrix));
             let cuts = product.column_cuts(columns, matching.matrices());
-            let unit_rows = product.unit_rows(columns);
-            let first_row = unit / cuts * unit_rows;
-            let rows = first_row..(first_row + unit_rows).min(product.m);
-            // Threads that are equally fast take turns.
-            let next = (unit + threads) / cuts * unit_rows;
-            let work = Unit { a: *a, dst, matching: *matching, matrix, rows, next, panels, stop };
+            let rows = place.rows_of(unit, factors);
+            let is_asked_for = asked_for.replace(next) == Some(unit);
+            let next = place.first_byte_of(next, factors);
+            let work =
+                Unit { a: *a, dst, matching: *matching, matrix, rows, is_asked_for, next, panels, stop };
+            let unit = unit - place.units.start;
             let of_matrix = columns.div_ceil(product.panel_columns());
             let cut = unit % cuts;
             let part = of_matrix * cut / cuts..of_matrix * (cut + 1) / cuts;
             product.multiply_unit(&work, &b, part, own);
         }
+    }
+}
+
+impl<M: Matching> Factor<'_, '_, M> {
+    /// Units of a matrix.
+    fn units_of(&self, matrix: usize) -> usize {
+        self.product.units(self.matching.columns(matrix), self.matching.matrices())
+    }
+
+    /// Units of all matrices.
+    fn units(&self) -> usize {
+        (0..self.matching.matrices()).map(|matrix| self.units_of(matrix)).sum()
+    }
+}
+
+/// A matrix among those of all factors.
+#[derive(Clone)]
+struct Place {
+    factor: usize,
+    matrix: usize,
+    /// Its units.
+    units: Range<usize>,
+}
+
+impl Place {
+    fn first<M: Matching>(factors: &[Factor<'_, '_, M>]) -> Place {
+        Place { factor: 0, matrix: 0, units: 0..factors[0].units_of(0) }
+    }
+
+    /// Goes to the matrix that a unit is of, which is usually this one or the next.
+    fn go_to<M: Matching>(&mut self, unit: usize, factors: &[Factor<'_, '_, M>]) {
+        while unit < self.units.start {
+            while self.matrix == 0 {
+                self.factor -= 1;
+                self.matrix = factors[self.factor].matching.matrices();
+            }
+            self.matrix -= 1;
+            let units = factors[self.factor].units_of(self.matrix);
+            self.units = self.units.start - units..self.units.start;
+        }
+        while unit >= self.units.end {
+            self.matrix += 1;
+            while self.matrix == factors[self.factor].matching.matrices() {
+                (self.factor, self.matrix) = (self.factor + 1, 0);
+            }
+            let units = factors[self.factor].units_of(self.matrix);
+            self.units = self.units.end..self.units.end + units;
+        }
+    }
+
+    /// The rows of a unit of this matrix.
+    fn rows_of<M: Matching>(&self, unit: usize, factors: &[Factor<'_, '_, M>]) -> Range<usize> {
+        let Factor { product, matching, .. } = &factors[self.factor];
+        let columns = matching.columns(self.matrix);
+        let (cuts, rows) = (product.column_cuts(columns, matching.matrices()), product.unit_rows(columns));
+        let first = (unit - self.units.start) / cuts * rows;
+        first..(first + rows).min(product.m)
+    }
+
+    /// Where the weights of a unit, of whichever matrix, begin.
+    fn first_byte_of<M: Matching>(&self, unit: usize, factors: &[Factor<'_, '_, M>]) -> *const u8 {
+        let mut place = self.clone();
+        place.go_to(unit, factors);
+        let Factor { a, matching, .. } = &factors[place.factor];
+        let row = place.rows_of(unit, factors).start;
+        a.rows::<u8>(matching.plane(place.matrix)).get(row).as_ptr()
     }
 }
 

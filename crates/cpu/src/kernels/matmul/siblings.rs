@@ -6,12 +6,12 @@ use oxcart_tensor::{Op, TensorRef};
 
 use super::planes::Planes;
 use super::product::{Factor, Hand, Product};
-use crate::job::{Fault, Job, Kernel};
+use crate::job::{Fault, Job, Kernel, MOST_READINGS};
 use crate::plan::Unit;
 use crate::simd::{Level, Simd, for_each_level};
 
 /// The most products of a unit.
-const MOST: usize = 3;
+const MOST: usize = MOST_READINGS;
 
 /// The first of these nodes together with the products of the same activations that follow; `None` if there are none.
 pub(crate) fn fuse<'g>(nodes: &[TensorRef<'g>], level: Level) -> Option<Unit<'g>> {
@@ -29,9 +29,19 @@ pub(crate) fn fuse<'g>(nodes: &[TensorRef<'g>], level: Level) -> Option<Unit<'g>
     let run = for_each_level!(run: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
     let width = products.iter().map(|product| product.width(planes.columns())).sum();
     let own = products.iter().map(Product::own_bytes).max()?;
-    let kernel = planes.prepared(Kernel::new(run).width(width).own(own), &product);
+    let mut reads = [None; MOST_READINGS];
+    for (i, (product, node)) in products.iter().zip(nodes).enumerate() {
+        reads[i] = product.reading(node.source(0)?.layout(), planes.columns(), slot_of(i));
+    }
+    let kernel = planes.prepared(Kernel::new(run).width(width).own(own).reads(reads), &product);
     let unit = Unit::new(kernel, *first.op(), nodes.len(), *first).source(Some(a)).source(Some(b));
     Some(nodes[1..].iter().fold(unit, |unit, node| unit.source(node.source(0)).also_writes(*node)))
+}
+
+/// Where the weights of a product are among the sources of the unit: those of the first come before the activations, those of the
+/// others each before their result.
+const fn slot_of(product: usize) -> usize {
+    2 * product
 }
 
 fn product_of(a: TensorRef<'_>, b: TensorRef<'_>, level: Level) -> Option<Product> {
@@ -64,9 +74,10 @@ fn run<S: Simd>(_simd: S, mut job: Job<'_>) -> Result<(), Fault> {
     // Weights and results of the others are in turns behind the two sources of the first.
     let mut others = [const { None }; MOST - 1];
     for (i, other) in others.iter_mut().enumerate() {
-        let Some(a) = job.may(2 + 2 * i) else { break };
+        let slot = slot_of(1 + i);
+        let Some(a) = job.may(slot) else { break };
         let Some(product) = Product::new(a.dtype(), a.ne(), b.dtype(), S::LEVEL) else { break };
-        *other = Some((product, a, job.take_written(3 + 2 * i), planes(a.layout())));
+        *other = Some((product, a, job.take_written(slot + 1), planes(a.layout())));
     }
     let (a, panels) = (job.src(0), first.panels(&job, 0));
     let matching = planes(a.layout());

@@ -61,7 +61,7 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// Whether so many columns are multiplied with weights where they lie.
-    const fn is_straight(&self, columns: usize) -> bool {
+    pub(super) const fn is_straight(&self, columns: usize) -> bool {
         columns <= self.method.few
     }
 
@@ -175,8 +175,11 @@ impl Tiles {
         }
         let (weights, (scratch, _)) = (work.weights(), scratch::<FewScratch>(own));
         for first in work.rows.clone().step_by(ROWS) {
-            let Unit { rows, next, .. } = work.narrowed(first, ROWS);
+            let Unit { rows, next, is_asked_for, .. } = work.narrowed(first, ROWS);
             let gathered = Gathered::new(&weights, first, next, self.m, ROWS);
+            if !is_asked_for {
+                gathered.sources(ROWS, 0..self.weight_row).ask_first();
+            }
             let mut results = [[0.0; ROWS]; MAX_FEW];
             if self.k <= LONG {
                 if work.stop.after(self.k * rows.len() * count) {
@@ -335,16 +338,15 @@ struct Gathered<'t> {
 }
 
 impl<'t> Gathered<'t> {
-    /// Some rows from `first` on, of `m`, and after them those from `next` on. Past the end any row will do: its results are
+    /// Some rows from `first` on, of `m`, and after them those at `next`. Past the end any row will do: its results are
     /// not used.
     #[inline(always)]
-    fn new(weights: &Rows<'t, u8>, first: usize, next: usize, m: usize, count: usize) -> Gathered<'t> {
+    fn new(weights: &Rows<'t, u8>, first: usize, next: *const u8, m: usize, count: usize) -> Gathered<'t> {
         let mut gathered = Gathered { rows: [&[]; MAX_ROWS], next: 0 };
         for r in 0..count {
             gathered.rows[r] = weights.get((first + r).min(m - 1));
         }
-        let next = weights.get(next.min(m - 1));
-        gathered.next = next.as_ptr().addr().wrapping_sub(gathered.rows[0].as_ptr().addr());
+        gathered.next = next.addr().wrapping_sub(gathered.rows[0].as_ptr().addr());
         gathered
     }
 
