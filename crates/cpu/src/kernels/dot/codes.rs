@@ -50,6 +50,12 @@ pub(crate) trait Codes: Plain {
     /// The codes of 64 elements of four rows, from element `64 * part` of each on. Vector `i` has elements `16 * i` to
     /// `16 * i + 15`, those of row `q` in quarter `q`.
     fn quarters<S: Lanes>(s: S, rows: [&[Self]; 4], part: usize) -> [S::Bytes; 4];
+
+    /// The codes of block `block` of four rows in the same form: elements 0 to 15, then the others. Only for blocks of 32 elements.
+    #[inline(always)]
+    fn block_quarters<S: Lanes>(_s: S, _rows: [&[Self]; 4], _block: usize) -> [S::Bytes; 2] {
+        unreachable!("blocks of {} elements", Self::LEN)
+    }
 }
 
 /// 64 elements of sixteen rows in quarters: vectors `f` have rows `f`, `f + 4`, `f + 8` and `f + 12`, so that rows are in order once

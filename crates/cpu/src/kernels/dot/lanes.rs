@@ -118,6 +118,11 @@ pub(crate) trait Lanes: Simd {
     /// Sixteen `bf16`, widened.
     fn load_bf16s(self, from: &[u8; 32]) -> Self::Floats;
 
+    /// Sixteen `f16` from as many places, widened.
+    #[inline(always)]
+    fn side_by_side_f16s(self, bits: [u16; 16]) -> Self::Floats {
+        self.load_f16s(zerocopy::transmute_ref!(&bits))
+    }
     /// One `f16`, widened.
     fn half(self, bits: u16) -> f32;
 }

@@ -2,12 +2,14 @@
 //!
 //! With very few columns codes are multiplied along their rows, and sums are put side by side ([`sums_of_four`]). With more, codes
 //! are put side by side in registers and multiplied with all columns there ([`side_by_side_dots`]). The instruction set decides
-//! which it is; Q8_0 has a way of its own with AVX2 (`eight`). Nothing is packed: what is written to memory are dot products of
-//! groups, which wait there until the scales of their rows are side by side too.
+//! which it is. Nothing is packed: what is written to memory are dot products of groups, which wait there until the scales of their
+//! rows are side by side too. With AVX-512, types that store one scale for 32 elements go without that ([`by_block`]); Q8_0 has a
+//! way of its own with AVX2 (`eight`).
 //!
 //! Invariant: results are the same operations in the same order as those of [`micro`](super::micro).
 #![allow(clippy::needless_range_loop, reason = "rows and groups are what the reader follows")]
 
+mod by_block;
 #[cfg(target_arch = "x86_64")]
 mod eight;
 
@@ -97,6 +99,10 @@ fn rows<S: Lanes, B: Scaled>(
 ) {
     if S::IS_SCALAR || is_by_eight(B::DTYPE, S::LEVEL) {
         unreachable!("other ways are faster there, for one column too");
+    }
+    if by_block::is_for::<S, B>() {
+        by_block::rows::<S, B>(s, from, columns, results);
+        return;
     }
     let blocks = from.bytes.len() / size_of::<B>();
     assert!(from.rows.len() == ROWS);

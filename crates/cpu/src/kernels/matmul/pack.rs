@@ -42,6 +42,9 @@ const AHEAD: usize = 448;
 /// The most bytes of rows that are worked on together and asked for together: they stay in the second cache.
 const MOST_IN_ORDER: usize = 96 << 10;
 
+/// Bytes that come from memory together.
+const LINE: usize = 64;
+
 /// What memory is asked for while blocks of some rows are worked on, so that it is there when it is needed: something with each
 /// 64 elements of each row.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +54,27 @@ pub(super) struct Ahead {
     row: usize,
     /// The same of 64 elements and the next 64.
     part: usize,
+    /// Whether what is asked for lies in one piece.
+    is_in_order: bool,
 }
 
 impl Ahead {
+    /// Asks for what is to be asked for with block `b` of so many rows. In order that is every line of it, which asking once for
+    /// each row and 64 elements is not where those are longer than a line.
+    #[inline(always)]
+    pub(super) fn ask_for_block<B: Scaled>(self, rows: usize, b: usize) {
+        if self.is_in_order {
+            let bytes = rows * size_of::<B>();
+            for line in 0..bytes.div_ceil(LINE) {
+                prefetch_line(self.from.wrapping_add(b * bytes + line * LINE));
+            }
+        } else if (b * B::LEN).is_multiple_of(64) {
+            for r in 0..rows {
+                self.ask(r, b * B::LEN / 64);
+            }
+        }
+    }
+
     /// Asks for what is to be asked for with the 64 elements from `64 * part` on of row `r`.
     #[inline(always)]
     pub(super) fn ask(self, r: usize, part: usize) {
@@ -95,7 +116,8 @@ impl<'w> Sources<'w> {
         let behind = if together.end < self.rows.len() { together.end * len } else { self.next };
         let done = first * together.len() * size_of::<B>();
         let row = 64 * size_of::<B>() / B::LEN;
-        Ahead { from: start.wrapping_add(behind).wrapping_add(done), row, part: together.len() * row }
+        let from = start.wrapping_add(behind).wrapping_add(done);
+        Ahead { from, row, part: together.len() * row, is_in_order: true }
     }
 
     /// What memory is asked for while `count` blocks from block `first` on of the rows from row `row` on are worked on: what comes
@@ -113,7 +135,7 @@ impl<'w> Sources<'w> {
             .wrapping_add(row.wrapping_mul(stride))
             .wrapping_add(at)
             .wrapping_add(distance);
-        Ahead { from, row: stride, part: 64 * size_of::<B>() / B::LEN }
+        Ahead { from, row: stride, part: 64 * size_of::<B>() / B::LEN, is_in_order: false }
     }
 
     /// Whether memory is asked for whole rows in their order, if so many are worked on together.

@@ -18,12 +18,15 @@ macro_rules! blocks_of_32 {
             $(const $which: $kind = $value;)?
 
             #[inline(always)]
-            fn quarters<S: Lanes>($s: S, $rows: [&[Self]; 4], part: usize) -> [S::Bytes; 4] {
-                let $block = 2 * part;
-                let [a, b] = $codes;
-                let $block = 2 * part + 1;
-                let [c, d] = $codes;
+            fn quarters<S: Lanes>(s: S, rows: [&[Self]; 4], part: usize) -> [S::Bytes; 4] {
+                let [a, b] = Self::block_quarters(s, rows, 2 * part);
+                let [c, d] = Self::block_quarters(s, rows, 2 * part + 1);
                 [a, b, c, d]
+            }
+
+            #[inline(always)]
+            fn block_quarters<S: Lanes>($s: S, $rows: [&[Self]; 4], $block: usize) -> [S::Bytes; 2] {
+                $codes
             }
         }
     };

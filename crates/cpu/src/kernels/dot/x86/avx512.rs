@@ -314,6 +314,17 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cvtph_ps(load(from)) }
     }
     #[inline(always)]
+    fn side_by_side_f16s(self, bits: [u16; 16]) -> __m512 {
+        // By way of memory, loading all of them would wait until the last one is written.
+        let mut halves = [0; 16];
+        for i in 0..16 {
+            halves[i] = bits[i].cast_signed();
+        }
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = halves;
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_cvtph_ps(_mm256_setr_epi16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)) }
+    }
+    #[inline(always)]
     fn load_bf16s(self, from: &[u8; 32]) -> __m512 {
         // SAFETY: the instructions are there.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load(from)))) }

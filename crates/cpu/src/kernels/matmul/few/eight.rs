@@ -111,12 +111,8 @@ fn add_piece<const N: usize>(
                 r7.get_unchecked(b),
             ]
         };
-        if let Some(ahead) = ahead
-            && b.is_multiple_of(2)
-        {
-            for r in 0..EIGHT {
-                ahead.ask(r, b / 2);
-            }
+        if let Some(ahead) = ahead {
+            ahead.ask_for_block::<BlockQ8_0>(EIGHT, b);
         }
         let at = first + b;
         let mut acts = [_mm256_setzero_si256(); N];
