@@ -412,7 +412,7 @@ pub enum SetError {
         suffix: String,
     },
     /// The tensors of all files are not as many as promised.
-    #[error("'split.tensors.count' is {want}, but there are {found} tensors")]
+    #[error("'split.tensors.count' is {want}, but the number of tensors is {found}")]
     TensorCount {
         /// The promise.
         want: u64,

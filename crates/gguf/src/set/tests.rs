@@ -134,7 +134,7 @@ fn refused_alone(name: &str, metadata: &[(&str, u64)]) -> String {
 fn a_model_in_one_file_is_checked_too() {
     for count in [0, 1] {
         let error = refused_alone("one.gguf", &[(COUNT_KEY, count), (TENSORS_KEY, 99)]);
-        assert_eq!(error, "split model: 'split.tensors.count' is 99, but there are 1 tensors");
+        assert_eq!(error, "split model: 'split.tensors.count' is 99, but the number of tensors is 1");
     }
     let error = refused_alone("one.gguf", &[(NUMBER_KEY, 5)]);
     assert_eq!(error, "split model: this is file 6, open the first one");

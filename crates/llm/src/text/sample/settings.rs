@@ -10,7 +10,7 @@ use crate::text::vocab::Token;
 /// penalties count all tokens of the answer and no others. The defaults are llama.cpp's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerSettings {
-    /// How adventurous: logits are divided by it. Zero always takes the likeliest token.
+    /// What logits are divided by: the larger, the less likely tokens are chosen too. Zero always takes the likeliest token.
     pub temperature: f32,
     /// Lets the temperature vary by so much in either direction: low where the model is sure, high where it is not. Zero
     /// does nothing.
