@@ -178,7 +178,7 @@ fn the_worker_of_a_unit_is_the_same_machine_after_a_restart() {
     drop(worker);
     let mut again = start();
     again.address();
-    assert!(desk.does(&["devices", "--workers", "den"]).contains("device 0 of den"));
+    assert!(desk.does(&["devices", "--workers", "den"]).contains("device 0 of the worker den"));
     assert_eq!(desk.known()["machines"][0]["key"], key);
     assert!(again.line_with("connected").contains(" at "));
 }
