@@ -132,7 +132,7 @@ fn quoted(word: &OsStr, is_command: bool) -> Result<String, Unwritable> {
 /// The program of a command. systemd replaces no variables in it, and takes no quotes, backslashes and control characters.
 fn program(path: &Path) -> Result<String, Unwritable> {
     let word = path.as_os_str();
-    if !path.is_absolute() {
+    if !path.has_root() {
         return Err(Unwritable::new(word, "it is not the whole path"));
     }
     let is_refused = |c: char| c.is_control() || matches!(c, '"' | '\'' | '\\');
@@ -147,7 +147,7 @@ fn program(path: &Path) -> Result<String, Unwritable> {
 fn bare(path: &Path) -> Result<String, Unwritable> {
     let word = path.as_os_str();
     let text = word.to_str().ok_or_else(|| Unwritable::new(word, "it is not UTF-8"))?;
-    let is_read_back = path.is_absolute()
+    let is_read_back = path.has_root()
         && !text.contains(char::is_control)
         && !text.ends_with(|c: char| c == '\\' || c.is_whitespace());
     match is_read_back {
